@@ -1,0 +1,1 @@
+"""forerun: train speculative drafters and decode with them, exactly."""
