@@ -1,0 +1,70 @@
+"""Random numbers that depend on the request and on what they decide, never on who asked before."""
+
+from enum import IntEnum
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from forerun.errors import ForerunError
+
+_WORD = 2**64
+
+
+class Purpose(IntEnum):
+    """What a random number decides. The values are part of what a seed means: never renumber."""
+
+    DRAFT = 0
+    """Drawing draft tokens."""
+    ACCEPT = 1
+    """Accepting or rejecting them."""
+    EMIT = 2
+    """Drawing the correction or bonus token."""
+    EXPLORE = 3
+    """The horizon policy's coin."""
+
+
+@final
+class Streams:
+    """Counter-based uniform numbers (Philox 4x64) of one request.
+
+    Every (seed, request, purpose, position) has a stream of its own, disjoint from all others, so drafting and
+    accepting never share a number and a request draws the same numbers alone and inside a batch.
+
+    A position is the absolute index of the token to be decided: for a block, of the first one. The j-th number
+    serves the j-th token of *that* block. Numbers are deliberately not tied to the index of the later tokens:
+    a rejected block's discarded tokens have shown their numbers to the horizon policy (through overlaps and
+    acceptance probabilities), so the next block, which starts elsewhere, must meet fresh ones.
+
+    Args:
+        seed: Which randomness, 0 to 2**64 - 1.
+        request: Which request of a run, 0 to 2**64 - 1.
+
+    Raises:
+        ForerunError: Seed or request lies outside its range.
+
+    References:
+        Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+    """
+
+    def __init__(self, seed: int, request: int = 0) -> None:
+        """Stores the key; nothing is drawn yet."""
+        for name, value in (("seed", seed), ("request", request)):
+            if not 0 <= value < _WORD:
+                raise ForerunError(f"{name} is {value}; give a whole number from 0 to 2**64 - 1")
+        self._key = np.array([seed, request], dtype=np.uint64)
+
+    def uniforms(self, purpose: Purpose, position: int, count: int) -> Float64[Tensor, " count"]:
+        """The first ``count`` numbers of a stream: multiples of 2**-53 in [0, 1).
+
+        Args:
+            purpose: What they decide.
+            position: Absolute index of the (first) token they decide, 0 or more.
+            count: How many; a longer answer begins with the shorter one.
+        """
+        # The low counter word runs within the stream, the others name it: streams cannot meet.
+        counter = np.array([0, position, purpose, 0], dtype=np.uint64)
+        raw = np.random.Philox(key=self._key, counter=counter).random_raw(count)
+        return torch.from_numpy((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53)

@@ -1,0 +1,50 @@
+"""What a drafter hands over: tokens, and the law they were really drawn from."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Int64
+from torch import Tensor
+
+from forerun.distributions import Law
+from forerun.errors import ForerunError
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A chain of draft tokens with their realised law.
+
+    Row j of ``law`` is the law from which token j was drawn, given the context and tokens before j, after all
+    processing. A token that was chosen without randomness has a ``PointLaw`` row.
+
+    Attributes:
+        token_ids: The draft tokens; there may be none.
+        law: One row per token.
+
+    Raises:
+        ForerunError: Rows and tokens differ in number, an id lies outside the vocabulary, or a token has probability
+            zero under its law (then it was not drawn from it).
+    """
+
+    token_ids: Int64[Tensor, " horizon"]
+    law: Law
+
+    def __post_init__(self) -> None:
+        """Refuses tokens that the law cannot have produced."""
+        if len(self.law) != self.horizon:
+            raise ForerunError(f"proposal has {self.horizon} tokens but a law of {len(self.law)} rows; give one each")
+        if not bool(((self.token_ids >= 0) & (self.token_ids < self.law.vocab_size)).all()):
+            raise ForerunError(
+                f"proposed ids {self.token_ids.tolist()} do not all lie in a vocabulary of {self.law.vocab_size}"
+            )
+        drawable = self.law.prob_of(self.token_ids) > 0.0
+        if not bool(drawable.all()):
+            position = int(drawable.logical_not().nonzero()[0, 0])
+            raise ForerunError(
+                f"draft token {int(self.token_ids[position])} at position {position} has probability 0 under the "
+                "proposal's law; hand over the law that was sampled, after all processing"
+            )
+
+    @property
+    def horizon(self) -> int:
+        """Number of draft tokens."""
+        return self.token_ids.shape[0]
