@@ -1,0 +1,46 @@
+"""Forward Kullback-Leibler divergence from the target's law to the draft's."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from forerun.losses._inputs import aligned
+
+
+def forward_kl(
+    target_log_probs: Float[Tensor, "*batch vocab"], draft_logits: Float[Tensor, "*batch vocab"]
+) -> Float[Tensor, "*batch"]:
+    """Forward KL divergence, the target's law renormalised on the tokens given.
+
+        KL = sum_v target~(v) (log target~(v) - log draft(v)),   target~ = target / sum(target)
+        d KL / d logits = draft - target~
+
+    Pruned draft vocabulary: the divergence from a law that reaches outside it is infinite, so the target is
+    renormalised inside it, as the LK paper does for truncated vocabularies. The mass outside contributes nothing, and
+    this loss, unlike TV and D_beta, does not see what pruning costs. Complete rows are unchanged.
+
+    Limits: `0 log 0 = 0`. Where the draft excludes a token (logit `-inf`) that the target allows, the value is `+inf`;
+    the gradient keeps its formula and is finite. A position whose whole target mass lies outside the draft vocabulary
+    has value 0 and no gradient.
+
+    Args:
+        target_log_probs: target rows, sum at most 1; detached here.
+        draft_logits: raw logits; the softmax is taken here, in float32 (float64 stays).
+
+    Returns:
+        One value per position, in nats.
+
+    Raises:
+        ForerunError: the shapes differ.
+
+    References:
+        LK losses, arXiv 2602.23881, sections 4 and 5 (truncated vocabulary).
+    """
+    target_log_probs, draft_logits = aligned(target_log_probs, draft_logits)
+    target_log_probs = target_log_probs.detach()  # stop-gradient: the target is the teacher
+    log_mass = torch.logsumexp(target_log_probs, dim=-1, keepdim=True)
+    target_log_probs = target_log_probs - torch.where(log_mass.isneginf(), 0.0, log_mass)
+    target_probs = target_log_probs.exp()
+    draft_log_probs = torch.log_softmax(draft_logits, dim=-1)
+    terms = target_probs * (target_log_probs - draft_log_probs)
+    return torch.where(target_probs > 0, terms, 0.0).sum(-1)

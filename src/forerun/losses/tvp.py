@@ -1,0 +1,105 @@
+"""The TVP divergence family D_beta: from coverage (beta 0) to acceptance (beta 1 = total variation)."""
+
+import math
+from collections.abc import Callable
+from typing import Final, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction, Function, once_differentiable
+
+from forerun.losses._inputs import aligned, check_beta
+from forerun.losses.draft_vocabulary import outside_mass
+
+LOG_RATIO_FLOOR: Final = -149.0 * math.log(2.0)
+"""The acceptance ratio draft/target counts as at least 2**-149 (about -103.3 nats), the smallest positive float32."""
+
+
+def tvp(
+    target_log_probs: Float[Tensor, "*batch vocab"], draft_logits: Float[Tensor, "*batch vocab"], *, beta: float
+) -> Float[Tensor, "*batch"]:
+    """The TVP divergence D_beta between the target's law and the draft's.
+
+        D_beta = 1/beta sum_v target(v) [1 - min(1, draft(v)/target(v))^beta]
+        D_0    = -sum_v target(v) log min(1, draft(v)/target(v))
+        d D_beta / d logits_j = draft_j M - m_j,
+            m = 1{draft < target} target^(1-beta) draft^beta,   M = sum(m)
+
+    D_1 is the total variation. D_beta does not increase with beta, and TV <= D_beta <= min(D_0, TV/beta).
+    Compared with TV, each under-covered token is amplified by (target/draft)^(1-beta).
+
+    Limits:
+        * Equal laws: value 0, gradient 0 (m = 0 where draft = target; the kink is there).
+        * target(v) = 0: the token contributes nothing.
+        * draft(v) -> 0: D_0 diverges. The value takes the log-ratio as at least `LOG_RATIO_FLOOR`, for every beta, so
+          it is finite and still continuous and monotone in beta: a missed token costs target(v) 103.28 at beta 0 and
+          target(v)/beta (to 1e-11) from beta 0.25 up. The *gradient is not clamped*: a token whose logit is finite,
+          however low, is pulled up with the formula above, in log space, even where its probability underflows.
+        * Draft logit `-inf`: the token is outside the draft vocabulary. Value as above, no gradient to or from it.
+
+    Pruned draft vocabulary: for target rows that sum to s < 1 every token outside has draft probability 0, so the mass
+    outside contributes `(1 - s) (1 - e^(beta floor)) / beta`: (1 - s) at beta 1, (1 - s)/beta for beta well above 0.01,
+    103.28 (1 - s) at beta 0. It is a constant of the draft, without gradient: the value and the gradient are those of
+    the full vocabulary with `-inf` logits outside.
+
+    Args:
+        target_log_probs: target rows, sum at most 1; detached here.
+        draft_logits: raw logits; the softmax is taken here, in float32 (float64 stays).
+        beta: prefix-survival discount in [0, 1]; see `linear_beta` for its schedule.
+
+    Returns:
+        One value per position. Differentiable once, in the draft logits.
+
+    Raises:
+        ForerunError: the shapes differ, or beta is outside [0, 1].
+
+    References:
+        The TVP paper's D_beta and gradient coefficient. phi_beta(r) = (1 - r^beta)/beta is the solution of the
+        composition rule phi(xy) = phi(x) + d(x) phi(y) with d(x) = x^beta.
+    """
+    check_beta(beta)
+    target_log_probs, draft_logits = aligned(target_log_probs, draft_logits)
+    target_log_probs = target_log_probs.detach()  # stop-gradient: the target is the teacher
+    divergence: Callable[[Tensor, Tensor, float], Float[Tensor, "*batch"]] = _CoveredDivergence.apply
+    inside = divergence(target_log_probs, draft_logits, beta)
+    floor = inside.new_full((), LOG_RATIO_FLOOR)
+    return inside + outside_mass(target_log_probs) * _penalty(floor, beta)
+
+
+def _penalty(log_ratio: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
+    """phi_beta(e^log_ratio) for log_ratio in [floor, 0]; expm1 keeps the digits that 1 - r^beta loses at small beta."""
+    if beta * -LOG_RATIO_FLOOR < torch.finfo(log_ratio.dtype).eps:  # equal to the limit, to the last digit
+        return -log_ratio
+    return -torch.expm1(beta * log_ratio) / beta
+
+
+@final
+class _CoveredDivergence(Function):
+    """D_beta over the tokens given. Keeps one (positions, vocabulary) tensor for the backward pass: its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: BackwardCFunction,
+        target_log_probs: Float[Tensor, "*batch vocab"],
+        draft_logits: Float[Tensor, "*batch vocab"],
+        beta: float,
+    ) -> Float[Tensor, "*batch"]:
+        draft_log_probs = torch.log_softmax(draft_logits, dim=-1)
+        target_probs = target_log_probs.exp()
+        if any(ctx.needs_input_grad):  # of these inputs only the logits can
+            under_covered = (draft_log_probs < target_log_probs) & ~draft_log_probs.isneginf()
+            interpolated = ((1.0 - beta) * target_log_probs + beta * draft_log_probs).exp()
+            pull = torch.where(under_covered, interpolated, 0.0)
+            ctx.save_for_backward(draft_log_probs.exp() * pull.sum(-1, keepdim=True) - pull)
+        # -inf minus -inf, where neither law has the token, is replaced before it can spread.
+        log_ratio = torch.where(target_probs > 0, draft_log_probs - target_log_probs, 0.0)
+        return (target_probs * _penalty(log_ratio.clamp(min=LOG_RATIO_FLOOR, max=0.0), beta)).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: BackwardCFunction, upstream: Float[Tensor, "*batch"]
+    ) -> tuple[None, Float[Tensor, "*batch vocab"], None]:
+        (gradient,) = ctx.saved_tensors
+        return None, upstream.unsqueeze(-1) * gradient, None
