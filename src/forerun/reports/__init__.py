@@ -1,0 +1,21 @@
+"""Result files in, tables and one self-contained page out; this layer measures nothing and knows no model."""
+
+from forerun.reports.files import parse_result, read_result, write_result
+from forerun.reports.page import render_page, write_page
+from forerun.reports.terminal import colour_legend, coloured_answer, coloured_round, demo_tables
+from forerun.reports.wording import headline, sentences, warnings
+
+__all__ = [
+    "colour_legend",
+    "coloured_answer",
+    "coloured_round",
+    "demo_tables",
+    "headline",
+    "parse_result",
+    "read_result",
+    "render_page",
+    "sentences",
+    "warnings",
+    "write_page",
+    "write_result",
+]
