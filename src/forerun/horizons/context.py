@@ -1,0 +1,135 @@
+"""What a horizon policy is told before drafting, what it answers, and what it learns afterwards.
+
+Nothing here may hold a value of the current round's drafts or target outputs before they are verified: a horizon that
+depends on them would change the output law (DESIGN section 1, rule 3).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from forerun.errors import ForerunError
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundContext:
+    """What is known before the first token of a round is drafted.
+
+    Attributes:
+        limit: largest horizon allowed in this round (by the drafter, the token cap and the context length); may be 0.
+        context_length: committed tokens so far, prompt included.
+        generated: committed tokens after the prompt.
+        temperature: of the sampling parameters; 0 means greedy.
+        target_entropy: nats, of the target law that produced the last committed token; None in the first round.
+        target_top_prob: largest probability of that law; None in the first round.
+        target_margin: largest minus second largest probability of that law; None in the first round.
+        last_token_repeats: the last committed token stands in the context before (False where nobody looked).
+
+    Raises:
+        ForerunError: a negative count or a number that is not finite.
+    """
+
+    limit: int
+    context_length: int
+    generated: int
+    temperature: float
+    target_entropy: float | None = None
+    target_top_prob: float | None = None
+    target_margin: float | None = None
+    last_token_repeats: bool = False
+
+    def __post_init__(self) -> None:
+        if self.limit < 0 or self.context_length < 0 or self.generated < 0:
+            raise ForerunError(
+                "limit, context_length and generated count tokens and cannot be negative, got "
+                f"{self.limit}, {self.context_length}, {self.generated}"
+            )
+        for value in (self.temperature, self.target_entropy, self.target_top_prob, self.target_margin):
+            if value is not None and not math.isfinite(value):
+                raise ForerunError(f"a temperature, entropy, top probability or margin is {value}: give finite numbers")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A policy's answer for one round, with what is needed to learn from it and to replay it.
+
+    Attributes:
+        horizon: number of tokens to draft.
+        planned: the horizon that was chosen before the exploration coin was looked at.
+        explored: the coin came up, so the limit is drafted instead of `planned`.
+        propensities: P(position j is drafted), j = 1..limit, over the coin alone.
+        survival: predicted P(first j drafts accepted), j = 1..limit; empty where the policy predicts none.
+        features: the scaled features behind the prediction; empty where the policy uses none.
+    """
+
+    horizon: int
+    planned: int
+    explored: bool
+    propensities: tuple[float, ...]
+    survival: tuple[float, ...] = ()
+    features: tuple[float, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFeedback:
+    """What verification showed about one round.
+
+    A drafter may run out and propose fewer tokens than `choice.horizon` (a lookup that finds a short match). The two
+    probability tuples have one entry for each token that was really drafted.
+
+    Attributes:
+        choice: the policy's answer for this round.
+        context: what the policy was told.
+        accepted: drafted tokens accepted by the verifier, before stop tokens or caps cut the round.
+        accept_probabilities: min(1, target / draft) of each drafted token given its drafted prefix.
+        overlaps: 1 - TV between target and draft law at each drafted position, given its drafted prefix.
+        seconds: duration of the whole round (controller, drafting, verification, commit; prefill excluded).
+        censored: number of drafted positions whose outcome counts; None when all do. A position counts up to and
+            including the first drafted token that ends the text (stop token, stop string, cap), **whether or not it was
+            accepted**: a cut that looks at the accept bits would bias the soft labels.
+
+    Raises:
+        ForerunError: lengths or counts that contradict each other, or a duration that is not above 0.
+    """
+
+    choice: Choice
+    context: RoundContext
+    accepted: int
+    accept_probabilities: tuple[float, ...]
+    overlaps: tuple[float, ...]
+    seconds: float
+    censored: int | None = None
+
+    def __post_init__(self) -> None:
+        drafted = len(self.accept_probabilities)
+        if drafted > self.choice.horizon or len(self.overlaps) != drafted:
+            raise ForerunError(
+                f"horizon {self.choice.horizon} came back with {drafted} accept probabilities and {len(self.overlaps)} "
+                "overlaps: give one of each for every drafted token"
+            )
+        if not 0 <= self.accepted <= drafted:
+            raise ForerunError(f"{self.accepted} tokens accepted of {drafted} drafted")
+        if self.censored is not None and not 0 <= self.censored <= drafted:
+            raise ForerunError(f"{self.censored} positions count of {drafted} drafted")
+        if not (self.seconds > 0.0 and math.isfinite(self.seconds)):
+            raise ForerunError(f"a round took {self.seconds} seconds: durations must be finite and above 0")
+
+    @property
+    def drafted(self) -> int:
+        """Number of tokens that were really drafted."""
+        return len(self.accept_probabilities)
+
+    @property
+    def counted(self) -> int:
+        """Number of drafted positions whose outcome counts."""
+        return self.drafted if self.censored is None else self.censored
+
+    @property
+    def rejected_at(self) -> int | None:
+        """1-based position of the rejection, None when there was none among the positions that count."""
+        return self.accepted + 1 if self.accepted < self.counted else None

@@ -1,0 +1,87 @@
+"""What the past rounds of a policy say about how well drafting goes right now.
+
+It knows the evidence of verified rounds only; nothing of the round being decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from forerun.horizons.context import RoundFeedback
+from forerun.horizons.evidence import Evidence
+from forerun.horizons.plain import check_keys, read_bool, read_float, read_int
+
+FAST_RATE = 0.3
+SLOW_RATE = 0.03
+
+
+@final
+class AcceptanceHistory:
+    """Running accept rates at two time scales, and how the last informative round ended.
+
+    A round's accept rate is 1 - sum(w y) / sum(w) over its evidence: accepted / reached for accept bits. The running
+    means start as plain means, rate max(alpha, 1 / n), so that the first rounds are not overweighted.
+
+    Rounds without evidence (horizon 0) change nothing. A round that a stop cut before any rejection counts in the rates
+    but never as "all accepted": it does not promote.
+
+    Attributes:
+        fast: accept rate with alpha 0.3; None before the first informative round.
+        slow: the same with alpha 0.03.
+        rounds: number of informative rounds.
+        last_reject: 1-based position of the last round's rejection; drafted + 1 where everything was accepted; None at
+            first.
+        corrected: the last round ended in a correction (and not in a bonus token); None at first.
+    """
+
+    def __init__(self) -> None:
+        self.fast: float | None = None
+        self.slow: float | None = None
+        self.rounds = 0
+        self.last_reject: int | None = None
+        self.corrected: bool | None = None
+
+    def observe(self, feedback: RoundFeedback, evidence: Sequence[Evidence]) -> None:
+        """Take in a verified round and its evidence."""
+        if not evidence:
+            return
+        reached = sum(item.weight for item in evidence)
+        rate = 1.0 - sum(item.weight * item.label for item in evidence) / reached
+        self.rounds += 1
+        self.fast = self._moved(self.fast, rate, FAST_RATE)
+        self.slow = self._moved(self.slow, rate, SLOW_RATE)
+        rejected_at = feedback.rejected_at
+        if rejected_at is not None:
+            self.last_reject = rejected_at
+            self.corrected = True
+        elif feedback.counted == feedback.drafted:
+            self.last_reject = feedback.drafted + 1
+            self.corrected = False
+
+    def _moved(self, mean: float | None, value: float, alpha: float) -> float:
+        return value if mean is None else mean + max(alpha, 1.0 / self.rounds) * (value - mean)
+
+    def state_dict(self) -> dict[str, object]:
+        """The state as plain data."""
+        return {
+            "fast": self.fast,
+            "slow": self.slow,
+            "rounds": self.rounds,
+            "last_reject": self.last_reject,
+            "corrected": self.corrected,
+        }
+
+    def load_state_dict(self, data: object) -> None:
+        """Take over a saved state.
+
+        Raises:
+            ForerunError: a key is missing, unknown or of the wrong kind.
+        """
+        state = check_keys(data, ("fast", "slow", "rounds", "last_reject", "corrected"), "acceptance history")
+        fast = None if state["fast"] is None else read_float(state["fast"], "fast")
+        slow = None if state["slow"] is None else read_float(state["slow"], "slow")
+        rounds = read_int(state["rounds"], "rounds")
+        last_reject = None if state["last_reject"] is None else read_int(state["last_reject"], "last_reject")
+        corrected = None if state["corrected"] is None else read_bool(state["corrected"], "corrected")
+        self.fast, self.slow, self.rounds, self.last_reject, self.corrected = fast, slow, rounds, last_reject, corrected

@@ -1,0 +1,44 @@
+"""The interface of everything that decides how many tokens to draft next.
+
+It knows nothing about models, tokens or laws: a serving engine's scheduler can import it without torch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from forerun.horizons.context import Choice, RoundContext, RoundFeedback
+
+
+class HorizonPolicy(ABC):
+    """Chooses the horizon of each round before drafting and learns from the round afterwards.
+
+    The object owns its learned state; it may serve many requests one after another and keeps what it learned.
+    Parameters are stored by the constructor, learned state is private.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Short name for records and tables."""
+
+    @abstractmethod
+    def propose(self, context: RoundContext, *, uniform: float) -> Choice:
+        """Choose the horizon of the next round.
+
+        Args:
+            context: what is known before drafting.
+            uniform: one draw from [0, 1), made before drafting and independent of every draw that drafts, accepts or
+                emits tokens. Policies that do not explore ignore it.
+
+        Raises:
+            ForerunError: `uniform` is outside [0, 1).
+        """
+
+    @abstractmethod
+    def observe(self, feedback: RoundFeedback) -> None:
+        """Learn from a verified round; called once for every round, horizon 0 included."""
+
+    @abstractmethod
+    def clone(self) -> HorizonPolicy:
+        """A policy with the same parameters that has learned nothing."""
