@@ -37,3 +37,11 @@ def check_beta(beta: float) -> None:
     """
     if not 0.0 <= beta <= 1.0:
         raise ForerunError(f"beta is {beta}; the TVP family is defined for 0 <= beta <= 1")
+
+
+def negligible(beta: float, dtype: torch.dtype) -> bool:
+    """Whether the limit beta = 0 holds to the last digit: 1 - beta x rounds to 1 for every log-ratio x below 128 nats.
+
+    The formula for beta > 0 would then divide two numbers that lose their digits or underflow.
+    """
+    return 128.0 * beta < torch.finfo(dtype).eps

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from forerun.errors import ForerunError
-from forerun.losses._inputs import check_beta, widened
+from forerun.losses._inputs import check_beta, negligible, widened
 from forerun.losses.position_weights import bound_weights
 
 
@@ -82,6 +82,6 @@ def acceptance_length_bound(
     mean_divergences = widened(mean_divergences)
     horizon = mean_divergences.shape[-1]
     loss = (bound_weights(horizon).to(mean_divergences) * mean_divergences).sum(-1)
-    if beta == 0.0:
+    if negligible(beta, loss.dtype):
         return horizon * torch.exp(-loss)
     return horizon * torch.exp(torch.log1p(-(beta * loss).clamp(max=1.0)) / beta)

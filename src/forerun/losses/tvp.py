@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction, Function, once_differentiable
 
-from forerun.losses._inputs import aligned, check_beta
+from forerun.losses._inputs import aligned, check_beta, negligible
 from forerun.losses.draft_vocabulary import outside_mass
 
 LOG_RATIO_FLOOR: Final = -149.0 * math.log(2.0)
@@ -69,7 +69,7 @@ def tvp(
 
 def _penalty(log_ratio: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
     """phi_beta(e^log_ratio) for log_ratio in [floor, 0]; expm1 keeps the digits that 1 - r^beta loses at small beta."""
-    if beta * -LOG_RATIO_FLOOR < torch.finfo(log_ratio.dtype).eps:  # equal to the limit, to the last digit
+    if negligible(beta, log_ratio.dtype):
         return -log_ratio
     return -torch.expm1(beta * log_ratio) / beta
 
