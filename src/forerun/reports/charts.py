@@ -17,6 +17,7 @@ from forerun.reports.svg import (
     rectangle,
     square,
     text,
+    titled,
 )
 from forerun.reports.wording import ratio_figure, temperature_name
 

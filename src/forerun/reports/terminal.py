@@ -49,7 +49,7 @@ def _table(result: DemoResult, temperature: float) -> Table:
     table.add_column("arm", no_wrap=True)
     for heading in ("tau", "tok/s", "× plain (95 %)"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", min_width=len("● no clear"))
+    table.add_column("verdict", min_width=len("≈ no clear"))
     for heading in ("rounds", "mean\nhorizon", "control\nµs/round"):
         table.add_column(heading, justify="right", no_wrap=True)
     for task, runs in result.by_task_at(temperature):

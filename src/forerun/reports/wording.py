@@ -28,7 +28,7 @@ def temperature_name(temperature: float) -> str:
 
 def verdict_mark(verdict: Verdict | None) -> str:
     """A verdict with a sign that can be told without colour."""
-    signs: dict[Verdict | None, str] = {"faster": "▲ ", "slower": "▼ ", "no clear difference": "● "}
+    signs: dict[Verdict | None, str] = {"faster": "▲ ", "slower": "▼ ", "no clear difference": "≈ "}
     return ABSENT if verdict is None else signs[verdict] + verdict
 
 
