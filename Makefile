@@ -3,7 +3,8 @@
 #   make test    every test but the slow ones; make test-all runs those too
 #   make check   formatting, lint, types and layers
 #   make bench   timings of the library's own code
-#   make docs    checked examples and API pages in build/docs
+#   make docs    checked guide (docs/) and API pages (build/docs)
+#   make clean   removes .venv and everything built
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -50,8 +51,9 @@ bench: $(READY)
 	$(BIN)/python -m pytest --benchmark-enable --benchmark-only $(PYTEST_FLAGS)
 
 docs: $(READY)
-	$(BIN)/python -m pytest --quiet --doctest-glob='*.md' src docs tests/docs $(PYTEST_FLAGS)
-	$(BIN)/pdoc --docformat google --math --output-directory build/docs forerun
+	$(BIN)/python -m pytest docs tests/docs $(PYTEST_FLAGS)
+	$(BIN)/pdoc --docformat google --output-directory build/docs forerun
+	@echo 'Guide: docs/README.md. API pages: build/docs/index.html'
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from forerun.reports.schema import ArmResult, CostCurve, DemoResult, Trace
+from forerun.reports.schema import ArmResult, DemoResult, Trace
 from forerun.reports.svg import (
     WIDTH,
     Scale,
@@ -23,6 +23,9 @@ from forerun.reports.wording import ratio_figure, temperature_name
 
 LEFT, RIGHT = 46, WIDTH - 14
 
+LONGEST_LABEL = 20
+"""Letters of an arm's name that are shown beside a chart."""
+
 Kinds = Mapping[str, str]
 """The style class of each arm."""
 
@@ -33,7 +36,7 @@ def ratio_chart(result: DemoResult, temperature: float, kinds: Kinds) -> Markup 
     ratios = [run.ratio_to_plain for _, runs in groups for run in runs if run.ratio_to_plain]
     if not ratios:
         return None
-    step, top, label_width = 22, 10, 130
+    step, top, label_width = 22, 10, _label_width(result, task_letters=8)
     low = min(0.9, *(ratio.low for ratio in ratios))
     high = max(1.1, *(ratio.high for ratio in ratios))
     margin = 0.04 * (high - low)
@@ -49,7 +52,7 @@ def ratio_chart(result: DemoResult, temperature: float, kinds: Kinds) -> Markup 
         parts.append(text(0, y + 4, task, anchor="start", kind="label strong"))
         parts.append(line(0, y - step / 2, RIGHT, y - step / 2, "grid"))
         for run in runs:
-            parts.append(text(label_width - 8, y + 4, run.arm, anchor="end"))
+            parts.append(text(label_width - 8, y + 4, shortened(run.arm), anchor="end"))
             parts += _ratio_mark(run, scale, y, kinds[run.arm])
             y += step
     return drawing(bottom + 42, f"Speed against plain decoding, {temperature_name(temperature)}", parts)
@@ -79,9 +82,10 @@ def survival_chart(result: DemoResult, temperature: float, kinds: Kinds) -> Mark
     return drawing(bottom + 42, f"Accepted share by draft position, {temperature_name(temperature)}", parts)
 
 
-def cost_chart(curve: CostCurve, result: DemoResult, kinds: Kinds) -> Markup | None:
-    """Tokens a round must emit to break even at each horizon, and what the arms emitted; None without a point."""
-    if not curve.points:
+def cost_chart(result: DemoResult, kinds: Kinds) -> Markup | None:
+    """Tokens a round must emit to break even at each horizon, and what the arms emitted; None without a curve."""
+    curve = result.cost_curve
+    if curve is None:
         return None
     runs = [(run, run.tau, run.mean_horizon) for t in result.temperatures for run in result.overall_at(t)]
     marks = [(run, tau, horizon) for run, tau, horizon in runs if tau is not None and horizon]
@@ -114,7 +118,7 @@ def time_chart(result: DemoResult, kinds: Kinds) -> Markup | None:
     runs = [run for t in result.temperatures for run in result.overall_at(t) if run.rounds and run.seconds.total]
     if not runs:
         return None
-    step, top, label_width = 24, 10, 150
+    step, top, label_width = 24, 10, _label_width(result, task_letters=8)
     bottom = top + step * len(runs)
     longest = max(1e3 * run.seconds.total / run.rounds for run in runs)
     scale = Scale(low=0, high=1.04 * longest, start=label_width, end=RIGHT)
@@ -124,7 +128,9 @@ def time_chart(result: DemoResult, kinds: Kinds) -> Markup | None:
     parts.append(text((label_width + RIGHT) / 2, bottom + 35, "milliseconds a round", kind="axis"))
     for index, run in enumerate(runs):
         y = top + step * index
-        parts.append(text(label_width - 8, y + step / 2 + 4, f"{run.arm}, T={run.temperature:g}", anchor="end"))
+        parts.append(
+            text(label_width - 8, y + step / 2 + 4, f"{shortened(run.arm)}, T={run.temperature:g}", anchor="end")
+        )
         spent = 0.0
         for phase, seconds in run.seconds.by_phase():
             start, spent = spent, spent + 1e3 * seconds / run.rounds
@@ -153,6 +159,16 @@ def horizon_chart(trace: Trace, kind: str) -> Markup | None:
         parts.append(titled(f"round {index + 1}: {each.horizon} drafted, {each.accepted} accepted", bars))
     parts.append(text((LEFT + RIGHT) / 2, bottom + 18, "rounds of this answer, in order", kind="axis"))
     return drawing(bottom + 25, f"Tokens drafted and accepted in each round, {trace.arm}", parts)
+
+
+def shortened(arm: str) -> str:
+    """An arm's name that fits beside a chart."""
+    return arm if len(arm) <= LONGEST_LABEL else arm[: LONGEST_LABEL - 1] + "…"
+
+
+def _label_width(result: DemoResult, *, task_letters: int) -> float:
+    """Room left of a chart for the longest arm name and a few letters more."""
+    return 8.0 * (task_letters + max(len(shortened(arm)) for arm in result.arms))
 
 
 def _ratio_mark(run: ArmResult, scale: Scale, y: float, kind: str) -> list[Markup]:

@@ -1,6 +1,6 @@
 """The counters of one way of decoding, and the metrics that follow from them."""
 
-from typing import Annotated, Literal, Self, final
+from typing import Annotated, Literal, final
 
 from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
@@ -37,7 +37,7 @@ class PairedRatio(BaseModel):
         return "no clear difference"
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _ordered(self) -> "PairedRatio":
         if self.low > self.high:
             raise ValueError(f"the interval's lower end {self.low} lies above its upper end {self.high}")
         return self
@@ -145,7 +145,7 @@ class ArmResult(BaseModel):
         return tuple(accepted / drafted if drafted else None for accepted, drafted in counts)
 
     @model_validator(mode="after")
-    def _counters_agree(self) -> Self:
+    def _counters_agree(self) -> "ArmResult":
         if self.accepted_tokens > self.drafted_tokens:
             raise ValueError(f"{self.accepted_tokens} tokens accepted, but only {self.drafted_tokens} drafted")
         if len(self.accepted_by_position) != len(self.drafted_by_position):

@@ -1,8 +1,8 @@
 """What rounds cost on one machine, and how many tokens they must emit to pay."""
 
-from typing import Self, final
+from typing import Annotated, final
 
-from pydantic import BaseModel, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from forerun.reports.schema.record import RECORD
 
@@ -40,7 +40,7 @@ class CostCurve(BaseModel):
     plain_seconds: PositiveFloat
     context_length: NonNegativeInt
     num_repeats: PositiveInt
-    points: tuple[CostPoint, ...]
+    points: Annotated[tuple[CostPoint, ...], Field(min_length=1)]
 
     def break_even_tau(self, point: CostPoint) -> float:
         """Tokens a round at this point must emit to be as fast as plain decoding: its cost in plain steps.
@@ -50,7 +50,7 @@ class CostCurve(BaseModel):
         return (point.draft_seconds + point.verify_seconds) / self.plain_seconds
 
     @model_validator(mode="after")
-    def _rising(self) -> Self:
+    def _rising(self) -> "CostCurve":
         horizons = [point.horizon for point in self.points]
         if horizons != sorted(set(horizons)):
             raise ValueError(f"horizons of the cost curve must rise, not {horizons}")

@@ -1,6 +1,6 @@
 """The result of a demonstration run."""
 
-from typing import Literal, Self, final, get_args
+from typing import Literal, final, get_args
 
 from pydantic import AwareDatetime, BaseModel, NonNegativeInt, PositiveInt, model_validator
 
@@ -73,7 +73,7 @@ class DemoResult(BaseModel):
         return dict(self.by_task_at(temperature)).get("all", ())
 
     @model_validator(mode="after")
-    def _runs_differ(self) -> Self:
+    def _runs_differ(self) -> "DemoResult":
         seen: set[tuple[str, str, float]] = set()
         for run in self.runs:
             key = (run.arm, run.task, run.temperature)

@@ -1,6 +1,6 @@
 """One answer, round by round: which tokens the drafter proposed and which are the target's own."""
 
-from typing import Self, final
+from typing import final
 
 from pydantic import BaseModel, NonNegativeFloat, NonNegativeInt, model_validator
 
@@ -35,7 +35,7 @@ class TraceRound(BaseModel):
         return self.tokens[self.accepted :]
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _possible(self) -> "TraceRound":
         if self.accepted > self.horizon:
             raise ValueError(f"{self.accepted} tokens accepted in a round that drafted {self.horizon}")
         if len(self.tokens) > self.accepted + 1:
