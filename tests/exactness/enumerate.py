@@ -42,6 +42,7 @@ class PreDraft:
 class Round:
     """What a policy is told after a round; discarded draft tokens included."""
 
+    context: Tokens
     drafted: Tokens
     accepted: int
     emitted: int
@@ -126,6 +127,7 @@ def generation_law(
                 for outcome, outcome_weight in verdicts:
                     for token, token_weight in draws(outcome.emission, FINE):
                         told = Round(
+                            context,
                             kept,
                             outcome.accepted,
                             token,

@@ -45,19 +45,26 @@ LogitTable = dict[Tokens, list[float]]
 
 
 def random_logits(seed: int, vocab_size: int, order: int) -> LogitTable:
-    """Logits for every context of ``order`` tokens; a spread of 1.2 makes targets and drafts disagree clearly."""
+    """Logits for every context of ``order`` tokens.
+
+    A spread of 1.2 makes targets and drafts disagree clearly; each row is shifted, which must not matter.
+    """
     numbers = random.Random(seed)
     return {
-        state: [numbers.gauss(0.0, 1.2) for _ in range(vocab_size)]
+        state: [shift + numbers.gauss(0.0, 1.2) for _ in range(vocab_size)]
         for state in product(range(vocab_size), repeat=order)
+        for shift in (numbers.gauss(0.0, 3.0),)
     }
 
 
-def processed(logits: LogitTable, params: SamplingParams) -> Table:
-    """The table after the package's own processing."""
+Processing = Callable[[torch.Tensor, SamplingParams], Law]
+
+
+def processed(logits: LogitTable, params: SamplingParams, processing: Processing = law_from_logits) -> Table:
+    """The table after the package's own processing, or a mutant of it."""
     order = len(next(iter(logits)))
     rows = {state: torch.tensor([row], dtype=torch.float64) for state, row in logits.items()}
-    return Table({state: law_from_logits(row, params) for state, row in rows.items()}, order)
+    return Table({state: processing(row, params) for state, row in rows.items()}, order)
 
 
 def plain_row(logits: Sequence[float], params: SamplingParams) -> list[float]:
