@@ -54,6 +54,15 @@ def test_slower_arms_stand_left_of_the_line_at_one() -> None:
     assert slow_x < float(reference[1]) < fast_x
 
 
+def test_a_task_without_a_ratio_takes_no_line() -> None:
+    """Would catch names of tasks drawn over each other."""
+    runs = (arm_run("plain"), arm_run(), arm_run("plain", task="math"), arm_run(task="math", ratio=None))
+    result = demo_result(runs=runs)
+    chart = ratio_chart(result, 0.0, arm_kinds(result))
+    assert chart is not None
+    assert re.findall(r'class="label strong">(\w+)<', chart) == ["all"]
+
+
 def test_survival_falls_where_acceptance_falls() -> None:
     """Would catch counts drawn for shares: 90 and 75 % stand high and lower; an undrafted position has no mark."""
     result = demo_result()

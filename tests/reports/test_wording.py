@@ -53,5 +53,5 @@ def test_figures() -> None:
     assert ratio_figure(FASTER) == "1.30× (1.20–1.40)"
     assert temperature_name(0.0) == "Temperature 0 (greedy)"
     assert temperature_name(0.7) == "Temperature 0.7"
-    assert pairs(demo_result()) == "8"
-    assert pairs(demo_result(runs=())) == "–"
+    assert pairs(demo_result()) == "8 for each ratio"
+    assert pairs(demo_result(runs=())) == "none"

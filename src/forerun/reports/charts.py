@@ -32,7 +32,8 @@ Kinds = Mapping[str, str]
 
 def ratio_chart(result: DemoResult, temperature: float, kinds: Kinds) -> Markup | None:
     """Speed against plain decoding with its 95 % interval, a line for each arm on each task; None without a ratio."""
-    groups = [(task, [run for run in runs if run.ratio_to_plain]) for task, runs in result.by_task_at(temperature)]
+    compared = [(task, [run for run in runs if run.ratio_to_plain]) for task, runs in result.by_task_at(temperature)]
+    groups = [(task, runs) for task, runs in compared if runs]
     ratios = [run.ratio_to_plain for _, runs in groups for run in runs if run.ratio_to_plain]
     if not ratios:
         return None

@@ -69,11 +69,11 @@ def warnings(result: DemoResult) -> tuple[str, ...]:
 
 
 def pairs(result: DemoResult) -> str:
-    """How many prompts stand behind the ratios, for example "8 to 24"."""
+    """How many prompts stand behind the ratios, for example "8 to 24 for each ratio"."""
     counts = sorted({run.ratio_to_plain.num_pairs for run in result.runs if run.ratio_to_plain})
     if not counts:
-        return ABSENT
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        return "none"
+    return (str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}") + " for each ratio"
 
 
 def _compared(result: DemoResult) -> list[ArmResult]:
