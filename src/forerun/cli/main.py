@@ -1,0 +1,29 @@
+"""Entry point: 0 done, 1 a check failed, 2 wrong use, with one line that says what to change."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from forerun.cli.data import data_app
+from forerun.errors import ForerunError
+
+app = typer.Typer(
+    name="forerun",
+    help="Train speculative drafters and decode with them, exactly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(data_app, name="data")
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except ForerunError as error:
+        print(f"forerun: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,105 @@
+"""Another, smaller model with the same vocabulary as drafter: the classic pair."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from forerun.distributions import PointLaw, SamplingParams, law_from_logits, stack_laws
+from forerun.drafters.drafter import Drafter, DrafterSession
+from forerun.errors import ForerunError
+from forerun.models import Target
+from forerun.verification import Proposal
+
+
+@final
+class DraftModel(Drafter):
+    """A small model that drafts token by token.
+
+    Args:
+        model: the small model.
+        target: the model it drafts for; the vocabularies must be the same.
+        max_horizon: most tokens drafted in one round.
+
+    Raises:
+        ForerunError: the vocabularies differ in size.
+    """
+
+    def __init__(self, model: Target, target: Target, *, max_horizon: int = 16) -> None:
+        if model.vocab_size != target.vocab_size:
+            raise ForerunError(
+                f"draft model {model.name} has {model.vocab_size} tokens, target {target.name} has {target.vocab_size}; "
+                "choose a pair that shares one tokenizer"
+            )
+        self.model = model
+        self._max_horizon = max_horizon
+
+    @property
+    def name(self) -> str:
+        """``model:`` and the small model's name."""
+        return f"model:{self.model.name}"
+
+    @property
+    def max_horizon(self) -> int:
+        """Most tokens drafted in one round."""
+        return self._max_horizon
+
+    @property
+    def captured_layers(self) -> tuple[int, ...]:
+        """None: it reads tokens only."""
+        return ()
+
+    @property
+    def max_positions(self) -> int | None:
+        """The small model's own limit."""
+        return self.model.max_positions
+
+    @property
+    def prefix_consistent(self) -> bool:
+        """Each draft is drawn before the next exists."""
+        return True
+
+    def new_session(self) -> DraftModelSession:
+        """State for one request."""
+        return DraftModelSession(self.model)
+
+
+@final
+class DraftModelSession(DrafterSession):
+    """The small model's cache; tokens wait in ``_pending`` until the next draft needs them."""
+
+    def __init__(self, model: Target) -> None:
+        self._model = model
+        self._cache = model.new_cache()
+        self._pending: list[int] = []
+
+    @property
+    def length(self) -> int:
+        """Tokens taken in."""
+        return self._cache.length + len(self._pending)
+
+    def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
+        """See :class:`DrafterSession`; features are ignored."""
+        self._pending += token_ids.tolist()
+
+    def propose(
+        self, last_token: int, horizon: int, params: SamplingParams, *, uniforms: Float[Tensor, " horizon"]
+    ) -> Proposal:
+        """See :class:`DrafterSession`."""
+        committed = self.length
+        inputs = [*self._pending, last_token]
+        self._pending = []
+        laws, token_ids = [], []
+        for index in range(horizon):
+            step = self._model.forward(torch.tensor(inputs), self._cache, num_logits=1)
+            laws.append(law_from_logits(step.logits, params))
+            token_ids.append(int(laws[-1].sample(uniforms=uniforms[index : index + 1])))
+            inputs = [token_ids[-1]]
+        # The drafts may be rejected; the committed tokens come back through extend, so their keys are written again.
+        self._cache.rollback(committed)
+        drafts = torch.tensor(token_ids, dtype=torch.int64)
+        law = stack_laws(laws) if laws else PointLaw(drafts, self._model.vocab_size)
+        return Proposal(token_ids=drafts, law=law)

@@ -1,0 +1,77 @@
+"""What the engine asks of anything that proposes tokens.
+
+Sharing: a drafter is read-only and may serve many requests; a session holds everything that one request has taught it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from forerun.distributions import SamplingParams
+from forerun.verification import Proposal
+
+
+class DrafterSession(ABC):
+    """The drafter's state for one request."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Tokens of the sequence that the session has taken in; equals the target's cache length between rounds."""
+
+    @abstractmethod
+    def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
+        """Take in tokens that are committed *and* processed by the target, in order, with the target's features.
+
+        Called once after the prompt and once in every round, rounds without drafts included, so the state never has holes.
+        """
+
+    @abstractmethod
+    def propose(
+        self, last_token: int, horizon: int, params: SamplingParams, *, uniforms: Float[Tensor, " horizon"]
+    ) -> Proposal:
+        """Draft up to ``horizon`` tokens after ``last_token``, each with the law it was drawn from.
+
+        Args:
+            last_token: committed, not yet processed by the target; position ``length``.
+            horizon: at least 1 and at most the drafter's maximum. Fewer tokens may come back (a look-up that finds
+                nothing); how many must not depend on the tokens that are left out.
+            params: processing of the draft law; the proposal carries the processed law.
+            uniforms: one in [0, 1) for each position.
+        """
+
+
+class Drafter(ABC):
+    """Something that proposes tokens cheaply. ``new_session`` starts one request."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """For tables and records."""
+
+    @property
+    @abstractmethod
+    def max_horizon(self) -> int:
+        """Most tokens it can draft in one round."""
+
+    @property
+    @abstractmethod
+    def captured_layers(self) -> tuple[int, ...]:
+        """Target layers whose outputs it reads (0-based, output of the layer)."""
+
+    @property
+    @abstractmethod
+    def max_positions(self) -> int | None:
+        """Positions it can handle; beyond them the engine drafts nothing. ``None``: no limit of its own."""
+
+    @property
+    @abstractmethod
+    def prefix_consistent(self) -> bool:
+        """Whether a shorter horizon leaves the laws of the earlier drafts unchanged."""
+
+    @abstractmethod
+    def new_session(self) -> DrafterSession:
+        """State for one request."""

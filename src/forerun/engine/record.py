@@ -1,0 +1,75 @@
+"""What is written down about every round; every metric is derived from these and from nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import final
+
+from forerun.horizons import Choice
+
+
+class Finish(StrEnum):
+    """Why an answer ended."""
+
+    STOP_ID = "stop id"
+    STOP_STRING = "stop string"
+    LENGTH = "length"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSeconds:
+    """Wall-clock seconds of one round by phase; ``controller`` holds both verbs of the horizon policy."""
+
+    controller: float
+    draft: float
+    verify: float
+    commit: float
+
+    @property
+    def total(self) -> float:
+        """Whole round."""
+        return self.controller + self.draft + self.verify + self.commit
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRecord:
+    """One draft-verify-commit round; a round of horizon 0 is plain decoding.
+
+    Attributes:
+        index: 0 for the first round after the prompt.
+        limit: largest horizon that drafter, cap and context allowed.
+        choice: of the horizon policy.
+        drafted: tokens that the drafter proposed.
+        accepted: of them accepted by verification, before any stop cuts the round.
+        token_ids: emitted: accepted drafts and the correction or bonus, up to a stop.
+        accepted_emitted: how many of the emitted tokens are accepted drafts.
+        text: that became readable in this round (``""`` for targets without a tokenizer).
+        finish: set in the last round.
+        seconds: by phase.
+    """
+
+    index: int
+    limit: int
+    choice: Choice
+    drafted: int
+    accepted: int
+    token_ids: tuple[int, ...]
+    accepted_emitted: int
+    text: str
+    finish: Finish | None
+    seconds: RoundSeconds
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefill:
+    """The pass over the prompt, which also yields the first token; counted apart from the rounds."""
+
+    prompt_tokens: int
+    token_id: int
+    text: str
+    finish: Finish | None
+    seconds: float

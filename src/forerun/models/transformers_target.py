@@ -1,0 +1,265 @@
+"""Any decoder-only transformers model as a target."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+
+from forerun.errors import ForerunError
+from forerun.models.packed_linear import can_pack, pack_linears
+from forerun.models.target import Target, TargetCache, TargetStep, TeacherStep
+from forerun.models.tokenizer import Tokenizer
+
+_FINAL_NORM_NAMES = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "final_norm")
+_HASHED_VALUES_PER_TENSOR = 4096
+
+
+@final
+class TransformersCache(TargetCache):
+    """Keys and values of every layer, kept whole (sliding-window layers too), so that any rollback is exact."""
+
+    def __init__(self) -> None:
+        self.inner = DynamicCache()
+
+    @property
+    def length(self) -> int:
+        """Tokens that the target has processed."""
+        return int(self.inner.get_seq_length())
+
+    def rollback(self, length: int) -> None:
+        """Forget every token from position ``length`` on."""
+        surplus = self.length - length
+        assert surplus >= 0, f"cache holds {self.length} tokens, asked to roll back to {length}"
+        if surplus > 0:
+            self.inner.crop(-surplus)  # transformers takes the number of tokens to drop, negative
+
+
+@final
+class TransformersTarget(Target):
+    """Adapter: embeddings, head (tied or not), final norm, captured layers and a cache, for any family.
+
+    Args:
+        model: a causal language model of transformers in evaluation mode.
+        tokenizer: its tokenizer; ``None`` for models that read ids only (tests).
+        name: what the user called it.
+        optimize: pack linear layers for narrow verification passes where the machine allows it (CPU, float32 or bfloat16).
+
+    Raises:
+        ForerunError: the model keeps a recurrent state, or its layers or final norm cannot be found.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: Tokenizer | None, *, name: str, optimize: bool = False
+    ) -> None:
+        self._name = name
+        self._config = model.config.get_text_config()
+        if model._is_stateful:
+            raise ForerunError(
+                f"{name}: recurrent models keep a state that cannot be rolled back; choose an attention-only model"
+            )
+        model.eval().requires_grad_(False)
+        self.model = model
+        self._tokenizer = tokenizer
+        self.layers = _decoder_layers(model, int(self._config.num_hidden_layers), name)
+        self.final_norm = _final_norm(model, name)
+        self.embedding_weight: Float[Tensor, "vocab hidden"] = _embedding(model, name)
+        self.head_weight: Float[Tensor, "vocab hidden"] = _head(model, name)
+        self._fingerprint = _fingerprint(model)
+        self._stop_ids = _stop_ids(model)
+        self._dtype = self.embedding_weight.dtype
+        self.packed_linears = 0
+        if optimize and can_pack(self._dtype, self.embedding_weight.device):
+            self.packed_linears = pack_linears(model)
+
+    @property
+    def name(self) -> str:
+        """What the user called it."""
+        return self._name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The target's tokenizer.
+
+        Raises:
+            ForerunError: the target was built without one.
+        """
+        if self._tokenizer is None:
+            raise ForerunError(f"{self._name} has no tokenizer; give token ids instead of text")
+        return self._tokenizer
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether text can go in and out."""
+        return self._tokenizer is not None
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits."""
+        return int(self.head_weight.shape[0])
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the residual stream."""
+        return int(self._config.hidden_size)
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers."""
+        return len(self.layers)
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sequence in tokens."""
+        return int(self._config.max_position_embeddings)
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Token ids that end an answer, from the generation configuration."""
+        return self._stop_ids
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of weights and features."""
+        return self._dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.embedding_weight.device
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of configuration and a fixed sample of every weight tensor."""
+        return self._fingerprint
+
+    def new_cache(self) -> TransformersCache:
+        """An empty cache for one sequence."""
+        return TransformersCache()
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        token_ids: Int[Tensor, " length"],
+        cache: TargetCache,
+        *,
+        captured: tuple[int, ...] = (),
+        num_logits: int | None = None,
+    ) -> TargetStep:
+        """See :class:`Target`."""
+        assert isinstance(cache, TransformersCache), "a cache belongs to the target that made it"
+        keep = 0 if num_logits is None else num_logits  # 0 is transformers' word for all rows
+        with self.capture(captured) as outputs:
+            logits = self.model(
+                input_ids=token_ids[None], cache=cache.inner, use_cache=True, logits_to_keep=keep
+            ).logits[0]
+        if captured:
+            features = torch.stack([outputs[layer][0] for layer in captured], dim=1)  # (length, layers, hidden)
+        else:
+            features = logits.new_empty((len(token_ids), 0, self.hidden_size))
+        return TargetStep(logits=logits, features=features)
+
+    @torch.inference_mode()
+    def teach(self, token_ids: Int[Tensor, " length"], *, captured: tuple[int, ...]) -> TeacherStep:
+        """Everything that training a drafter needs from one sequence, in one pass without a cache.
+
+        Args:
+            token_ids: prompt and answer.
+            captured: decoder layers whose outputs are wanted.
+        """
+        final: list[Tensor] = []
+        handle = self.final_norm.register_forward_hook(lambda _module, _inputs, output: final.append(output))
+        try:
+            with self.capture(captured) as outputs:
+                logits = self.model(input_ids=token_ids[None], use_cache=False).logits[0]
+        finally:
+            handle.remove()
+        features = torch.stack([outputs[layer][0] for layer in captured], dim=1)  # (length, layers, hidden)
+        return TeacherStep(logits=logits, features=features, final_hidden=final[0][0])
+
+    @contextmanager
+    def capture(self, captured: tuple[int, ...]) -> Iterator[dict[int, Float[Tensor, "batch length hidden"]]]:
+        """Collect the outputs of decoder layers while the block runs; the dictionary fills during the forward pass."""
+        outputs: dict[int, Tensor] = {}
+
+        def keep_output(layer: int) -> Any:
+            def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+                outputs[layer] = output[0] if isinstance(output, tuple) else output  # some families return tuples
+
+            return hook
+
+        handles = [self.layers[layer].register_forward_hook(keep_output(layer)) for layer in captured]
+        try:
+            yield outputs
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _decoder_layers(model: PreTrainedModel, num_layers: int, name: str) -> nn.ModuleList:
+    lists = [
+        module for _, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == num_layers
+    ]
+    if not lists:
+        raise ForerunError(
+            f"{name}: no list of {num_layers} decoder layers found; only decoder-only models can be targets"
+        )
+    return lists[0]  # named_modules walks outside in: the first is the stack itself, not a list inside a layer
+
+
+def _final_norm(model: PreTrainedModel, name: str) -> nn.Module:
+    children = dict(model.base_model.named_children())
+    for candidate in _FINAL_NORM_NAMES:
+        if candidate in children:
+            return children[candidate]
+    raise ForerunError(
+        f"{name}: final norm not found among {sorted(children)}; known names are {', '.join(_FINAL_NORM_NAMES)}"
+    )
+
+
+def _embedding(model: PreTrainedModel, name: str) -> Tensor:
+    embedding = model.get_input_embeddings()
+    if not isinstance(embedding, nn.Embedding):
+        raise ForerunError(f"{name}: input embeddings are {type(embedding).__name__}, not a plain table")
+    return embedding.weight.detach()
+
+
+def _head(model: PreTrainedModel, name: str) -> Tensor:
+    head = model.get_output_embeddings()
+    if not isinstance(head, nn.Linear):
+        raise ForerunError(f"{name}: it has no language-model head; only causal language models can be targets")
+    return head.weight.detach()
+
+
+def _stop_ids(model: PreTrainedModel) -> tuple[int, ...]:
+    sources = [model.generation_config.eos_token_id if model.generation_config else None, model.config.eos_token_id]
+    ids: set[int] = set()
+    for source in sources:
+        if source is not None:
+            ids.update(source if isinstance(source, list) else [source])
+    return tuple(sorted(ids))
+
+
+def _fingerprint(model: PreTrainedModel) -> str:
+    """Bytes of a strided sample are hashed, not of the whole weights: 50 ms instead of seconds, and any training moves it."""
+    config = {key: value for key, value in model.config.to_dict().items() if key not in _VOLATILE_CONFIG_KEYS}
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    for key, tensor in sorted(model.state_dict().items()):
+        flat = tensor.detach().reshape(-1)
+        sample = flat[:: max(1, flat.numel() // _HASHED_VALUES_PER_TENSOR)].to(device="cpu", dtype=torch.bfloat16)
+        digest.update(f"{key}{tuple(tensor.shape)}".encode())
+        digest.update(sample.view(torch.int16).numpy().tobytes())
+    return digest.hexdigest()
+
+
+# Written by transformers when it saves or loads; they say nothing about the function that the model computes.
+_VOLATILE_CONFIG_KEYS = frozenset(
+    {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "_attn_implementation"}
+)

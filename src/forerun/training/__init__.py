@@ -1,0 +1,1 @@
+"""Training: target-written data, captured features, and the loop that fits a drafter to its target."""

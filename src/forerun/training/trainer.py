@@ -1,0 +1,339 @@
+"""The loop that fits a DSpark drafter to its target.
+
+Every step is a function of (data, seed, step number): which rows, which anchors, which learning rate, which beta. So a
+run that is killed and resumed ends in the same weights, bit for bit on a CPU, and no cursor or random state is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+import time
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from rich.progress import Progress
+from torch import Tensor
+from torch.nn import functional
+
+from forerun import losses
+from forerun.drafters import DraftVocabulary, DSparkConfig
+from forerun.drafters.dspark import DSparkNetwork
+from forerun.errors import ForerunError
+from forerun.models import TransformersTarget
+from forerun.training.blocks import BlockBatch, make_batch
+from forerun.training.features import FeatureRow
+from forerun.training.jsonl import append_jsonl
+from forerun.training.objective import TVP, Objective
+
+_STATE_FILE = "state.pt"
+_LOG_FILE = "log.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """One training run.
+
+    Attributes:
+        objective: what a position's loss is.
+        position_weights: ``bound`` (K-h+1)/K, ``exp`` e^(-(h-1)/4), or ``uniform``.
+        steps: optimiser updates.
+        rows_per_step: sequences in an update.
+        blocks_per_row: anchors sampled in each.
+        learning_rate: peak, reached after ``warmup`` of the run, then a cosine down to a tenth.
+        warmup: share of the run.
+        weight_decay: on matrices.
+        clip: largest gradient norm.
+        confidence_weight: of the confidence head's cross-entropy against 1 - TV.
+        seed: of weights, rows and anchors.
+        matmul_precision: ``highest`` is float32 throughout; ``medium`` lets products run on bfloat16 units.
+        save_every: updates between saved states.
+        validation_share: of prompts kept out of training.
+    """
+
+    objective: Objective = field(default_factory=TVP)
+    position_weights: Literal["bound", "exp", "uniform"] = "bound"
+    steps: int = 1000
+    rows_per_step: int = 8
+    blocks_per_row: int = 32
+    learning_rate: float = 6e-4
+    warmup: float = 0.04
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    confidence_weight: float = 1.0
+    seed: int = 0
+    matmul_precision: Literal["highest", "high", "medium"] = "highest"
+    save_every: int = 100
+    validation_share: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """A finished run."""
+
+    network: DSparkNetwork
+    validation: dict[str, float]
+    anchors: int
+    seconds: float
+
+
+def split_rows(rows: list[FeatureRow], share: float) -> tuple[list[FeatureRow], list[FeatureRow]]:
+    """Training and validation rows, by a hash of the prompt, so that two answers to one prompt stay together."""
+
+    def held_out(row: FeatureRow) -> bool:
+        prompt = row.job.rpartition("/")[0]
+        return int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:4], "big") < share * 2**32
+
+    training, validation = [row for row in rows if not held_out(row)], [row for row in rows if held_out(row)]
+    if not training or not validation:
+        raise ForerunError(
+            f"{len(rows)} rows leave {len(training)} for training and {len(validation)} for validation; add data"
+        )
+    return training, validation
+
+
+def train(
+    target: TransformersTarget,
+    rows: list[FeatureRow],
+    drafter_config: DSparkConfig,
+    vocabulary: DraftVocabulary,
+    config: TrainConfig,
+    run_folder: Path,
+    *,
+    resume: bool,
+    progress: Progress,
+) -> TrainResult:
+    """Train, saving the state on the way.
+
+    Args:
+        target: supplies embeddings, head and final norm; not changed.
+        rows: captured features.
+        drafter_config: shape of the drafter.
+        vocabulary: tokens it can draft.
+        config: of the run.
+        run_folder: state and log.
+        resume: go on from the state in ``run_folder``.
+        progress: the caller's bars.
+
+    Raises:
+        ForerunError: a state exists and ``resume`` is false, the state is of another run, or the loss is not finite.
+    """
+    torch.set_float32_matmul_precision(config.matmul_precision)
+    training, validation = split_rows(
+        [row for row in rows if len(row.token_ids) - row.prompt_length >= 2], config.validation_share
+    )
+    network = DSparkNetwork(drafter_config)
+    norm_weight = dict(target.final_norm.named_parameters())["weight"].float()
+    network.initialise(generator=torch.Generator().manual_seed(config.seed), final_norm_weight=norm_weight)
+    teacher = Teacher(target, vocabulary)
+    optimizer = _optimizer(network, config)
+    start, seconds = _resume(network, optimizer, config, run_folder, resume)
+    weights = _position_weights(config, drafter_config.block_size)
+    task = progress.add_task("Training", total=config.steps, completed=start)
+    anchors = sum(_anchors_of(training, config, step) for step in range(start))
+    began = time.perf_counter()
+    for step in range(start, config.steps):
+        batch = make_batch(
+            _rows_of(training, config, step),
+            blocks=config.blocks_per_row,
+            slots=drafter_config.block_size,
+            generator=torch.Generator().manual_seed((config.seed << 32) + step),
+        )
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate_at(config, step)
+        optimizer.zero_grad(set_to_none=True)
+        metrics = _backward(network, teacher, batch, config, weights, step)
+        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), config.clip)
+        if not bool(torch.isfinite(norm)):
+            raise ForerunError(
+                f"step {step}: the gradient is not finite (loss {metrics['loss']:.4g}); lower the learning rate"
+            )
+        optimizer.step()
+        anchors += int(batch.valid[:, :, 0].sum())
+        append_jsonl(run_folder / _LOG_FILE, [{"step": step, "gradient_norm": float(norm), **metrics}])
+        progress.update(task, advance=1, description=f"Training (1 - TV {metrics['acceptance']:.3f})")
+        if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
+            _save(network, optimizer, config, step + 1, seconds + time.perf_counter() - began, run_folder)
+    total_seconds = seconds + time.perf_counter() - began
+    return TrainResult(
+        network=network, validation=validate(network, teacher, validation), anchors=anchors, seconds=total_seconds
+    )
+
+
+class Teacher:
+    """The target's side of the loss: embeddings of anchors, head rows of the draft vocabulary, laws of positions."""
+
+    def __init__(self, target: TransformersTarget, vocabulary: DraftVocabulary) -> None:
+        """Copies the rows it needs in float32."""
+        self.vocabulary = vocabulary
+        self.embedding = target.embedding_weight.float()
+        self.head = target.head_weight[vocabulary.target_ids].float()
+
+    def log_probs(self, batch: BlockBatch) -> Float[Tensor, "rows blocks slots draft_vocab"]:
+        """The target's law at every slot, gathered at the draft vocabulary and not renormalised."""
+        return functional.linear(batch.final_hidden, self.head) - batch.log_normaliser[..., None]
+
+
+def draft_logits(
+    network: DSparkNetwork, teacher: Teacher, batch: BlockBatch
+) -> tuple[Float[Tensor, "rows blocks slots draft_vocab"], Float[Tensor, "rows blocks slots"]]:
+    """The drafter's logits and confidence log-odds on a teacher-forced batch; the same network calls as in decoding."""
+    context = network.context_layers(batch.features, 0)
+    anchor_ids = batch.previous[:, :, 0]
+    hidden = network.block_hidden(context, teacher.embedding[anchor_ids], batch.anchors, batch.visible)
+    previous = teacher.vocabulary.to_draft(batch.previous)
+    logits = functional.linear(hidden, teacher.head) + network.markov_logits(previous)
+    # The confidence head learns to read the backbone; it does not bend it.
+    return logits, network.confidence_logits(hidden.detach(), previous)
+
+
+def _backward(
+    network: DSparkNetwork, teacher: Teacher, batch: BlockBatch, config: TrainConfig, weights: Tensor, step: int
+) -> dict[str, float]:
+    logits, confidence = draft_logits(network, teacher, batch)
+    with torch.no_grad():
+        target_log_probs = teacher.log_probs(batch)
+    labels = losses.draft_labels(batch.labels, teacher.vocabulary.target_ids)
+    values = config.objective.values(target_log_probs, logits, labels, step=step, total_steps=config.steps)
+    reduced = losses.masked_sum(values, batch.valid, weights)
+    acceptance = losses.acceptance(target_log_probs, logits)  # detached: a label, not a path for gradients
+    calibration = functional.binary_cross_entropy_with_logits(confidence, acceptance.clamp(0, 1), reduction="none")
+    confidence_loss = losses.masked_sum(calibration, batch.valid).mean()
+    if int(reduced.count) == 0:
+        return {"loss": 0.0, "acceptance": 0.0, "valid": 0}
+    (reduced.mean() + config.confidence_weight * confidence_loss).backward()
+    return {
+        "loss": float(reduced.mean()),
+        "confidence_loss": float(confidence_loss),
+        "acceptance": float(losses.masked_sum(acceptance, batch.valid).mean()),
+        "valid": int(reduced.count),
+    }
+
+
+@torch.no_grad()
+def validate(network: DSparkNetwork, teacher: Teacher, rows: list[FeatureRow], *, blocks: int = 16) -> dict[str, float]:
+    """Teacher-forced metrics on rows that training never saw, over evenly spaced anchors.
+
+    ``predicted_tau`` is one plus the unbiased expected acceptance length (not the product of the alphas), over blocks
+    whose every slot has a label.
+    """
+    slots = network.config.block_size
+    per_position, totals, lengths, squared = torch.zeros(slots), torch.zeros(slots), [], []
+    for row in rows:
+        batch = make_batch([row], blocks=blocks, slots=slots, generator=None)
+        logits, confidence = draft_logits(network, teacher, batch)
+        target_log_probs = teacher.log_probs(batch)
+        acceptance = losses.acceptance(target_log_probs, logits)
+        labels = losses.draft_labels(batch.labels, teacher.vocabulary.target_ids)
+        ratios = losses.token_acceptance(labels, target_log_probs, logits)
+        per_position += (acceptance * batch.valid).sum(dim=(0, 1))
+        totals += batch.valid.sum(dim=(0, 1))
+        whole = batch.valid.all(dim=-1)
+        lengths.append(losses.expected_acceptance_length(acceptance[whole], ratios[whole]))
+        squared.append(((confidence.sigmoid() - acceptance) ** 2)[batch.valid])
+    alphas = per_position / totals.clamp(min=1)
+    metrics = {f"acceptance_{index + 1}": float(alpha) for index, alpha in enumerate(alphas)}
+    metrics["predicted_tau"] = 1.0 + float(torch.cat(lengths).mean())
+    metrics["confidence_mean_squared_error"] = float(torch.cat(squared).mean())
+    return metrics
+
+
+def learning_rate_at(config: TrainConfig, step: int) -> float:
+    """Linear warm-up, then a cosine to a tenth of the peak."""
+    warmup_steps = max(1, round(config.warmup * config.steps))
+    if step < warmup_steps:
+        return config.learning_rate * (step + 1) / warmup_steps
+    progress = (step - warmup_steps) / max(1, config.steps - warmup_steps)
+    return config.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
+
+
+def _rows_of(rows: list[FeatureRow], config: TrainConfig, step: int) -> list[FeatureRow]:
+    """Rows of one update: consecutive places in an endless sequence of shuffled epochs."""
+    chosen = []
+    for place in range(step * config.rows_per_step, (step + 1) * config.rows_per_step):
+        epoch, index = divmod(place, len(rows))
+        chosen.append(rows[_shuffled(len(rows), config.seed, epoch)[index]])
+    return chosen
+
+
+@lru_cache(maxsize=4)
+def _shuffled(count: int, seed: int, epoch: int) -> list[int]:
+    return random.Random(f"{seed}/{epoch}").sample(range(count), count)
+
+
+def _anchors_of(rows: list[FeatureRow], config: TrainConfig, step: int) -> int:
+    return sum(
+        min(config.blocks_per_row, len(row.token_ids) - 1 - row.prompt_length) for row in _rows_of(rows, config, step)
+    )
+
+
+def _optimizer(network: DSparkNetwork, config: TrainConfig) -> torch.optim.AdamW:
+    matrices = [parameter for parameter in network.parameters() if parameter.ndim >= 2]
+    vectors = [parameter for parameter in network.parameters() if parameter.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95))
+
+
+def _position_weights(config: TrainConfig, horizon: int) -> Float[Tensor, " horizon"]:
+    if config.position_weights == "bound":
+        return losses.bound_weights(horizon)
+    if config.position_weights == "exp":
+        return losses.exp_weights(horizon)
+    return losses.uniform_weights(horizon)
+
+
+def _identity(config: TrainConfig) -> str:
+    """What must not change between the parts of one run; how often it is saved may."""
+    settings = {key: value for key, value in asdict(config).items() if key not in ("save_every", "objective")}
+    return json.dumps(settings | {"objective": config.objective.describe()}, sort_keys=True)
+
+
+def _save(
+    network: DSparkNetwork, optimizer: torch.optim.AdamW, config: TrainConfig, step: int, seconds: float, folder: Path
+) -> None:
+    state = {
+        "network": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "step": step,
+        "seconds": seconds,
+        "identity": _identity(config),
+    }
+    part = folder / f"{_STATE_FILE}.part"
+    torch.save(state, part)
+    os.replace(part, folder / _STATE_FILE)
+
+
+def _resume(
+    network: DSparkNetwork, optimizer: torch.optim.AdamW, config: TrainConfig, folder: Path, resume: bool
+) -> tuple[int, float]:
+    path = folder / _STATE_FILE
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _LOG_FILE).unlink(missing_ok=True)
+        return 0, 0.0
+    if not resume:
+        raise ForerunError(
+            f"{folder} holds a run already; pass --resume to go on with it, or give another --run folder"
+        )
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    if state["identity"] != _identity(config):
+        raise ForerunError(
+            f"{folder} holds a run with other settings; repeat its settings to resume, or give another --run folder"
+        )
+    network.load_state_dict(state["network"])
+    optimizer.load_state_dict(state["optimizer"])
+    _trim_log(folder / _LOG_FILE, state["step"])
+    return int(state["step"]), float(state["seconds"])
+
+
+def _trim_log(path: Path, step: int) -> None:
+    """Steps after the saved state are made again; their lines would stand twice."""
+    kept = [line for line in path.read_text(encoding="utf-8").split("\n") if line and json.loads(line)["step"] < step]
+    path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
