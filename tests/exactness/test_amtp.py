@@ -13,12 +13,10 @@ from forerun.distributions import SamplingParams
 from forerun.horizons import AMTP, Choice, CostTable, RoundContext, RoundFeedback
 from forerun.verification import TokenLevel
 from tests.exactness.enumerate import (
-    FINE,
     Horizons,
     PreDraft,
     Round,
     Tokens,
-    cells,
     chain_law,
     distance,
     generation_law,
