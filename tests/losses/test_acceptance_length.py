@@ -123,6 +123,12 @@ def test_bound_of_a_perfect_and_of_a_useless_draft() -> None:
     assert acceptance_length_bound(torch.full((5,), 1e30), beta=0.0).item() == 0.0
 
 
+@pytest.mark.parametrize("beta", [-0.1, 1.1, math.nan])
+def test_bound_needs_a_member_of_the_family(beta: float) -> None:
+    with pytest.raises(ForerunError, match="beta is"):
+        acceptance_length_bound(torch.zeros(5), beta=beta)
+
+
 def test_cumulative_product_of_acceptances_is_another_number() -> None:
     """The two-position example: 1.25 tokens are accepted; the product of acceptances along the text says 1.3125."""
     chain: Chain = {

@@ -155,6 +155,14 @@ def test_no_nan_at_the_limits(name: str, row: str, dtype: torch.dtype) -> None:
 
 
 @each_function
+def test_broken_logits_are_not_hidden(name: str) -> None:
+    """Catches a guard for 0 * inf that also swallows NaN: a diverged run must look diverged, at that position only."""
+    labels, target, draft = inputs(3)
+    draft[1, 4] = math.nan
+    assert ALL[name](labels, target, draft).isnan().tolist() == [False, True, False]
+
+
+@each_function
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_misaligned_inputs_are_named(name: str) -> None:
     """Catches silent broadcasting of one row over a block, or of a full row against a pruned one."""

@@ -60,5 +60,10 @@ def outside_mass(target_log_probs: Float[Tensor, "*batch vocab"]) -> Float[Tenso
     Args:
         target_log_probs: target rows, gathered at the draft vocabulary and not renormalised; `-inf` is probability 0.
     """
-    deficit = 1.0 - widened(target_log_probs).exp().sum(-1)
+    return missing(widened(target_log_probs).exp().sum(-1))
+
+
+def missing(mass: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """What a row sum lacks to 1, 0 where that is rounding: `outside_mass` for callers that hold the probabilities."""
+    deficit = 1.0 - mass
     return torch.where(deficit > _ROUNDING_ULPS * torch.finfo(deficit.dtype).eps, deficit, 0.0)

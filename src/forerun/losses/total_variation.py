@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.losses._inputs import aligned
-from forerun.losses.draft_vocabulary import outside_mass
+from forerun.losses.draft_vocabulary import missing
 
 
 def total_variation(
@@ -38,6 +38,5 @@ def total_variation(
     """
     target_log_probs, draft_logits = aligned(target_log_probs, draft_logits)
     target_log_probs = target_log_probs.detach()  # stop-gradient: the target is the teacher
-    draft_probs = torch.softmax(draft_logits, dim=-1)
-    uncovered = (target_log_probs.exp() - draft_probs).relu().sum(-1)
-    return uncovered + outside_mass(target_log_probs)
+    target_probs, draft_probs = target_log_probs.exp(), torch.softmax(draft_logits, dim=-1)
+    return (target_probs - draft_probs).relu().sum(-1) + missing(target_probs.sum(-1))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction, Function, once_differentiable
 
 from forerun.losses._inputs import aligned, check_beta, negligible
-from forerun.losses.draft_vocabulary import outside_mass
+from forerun.losses.draft_vocabulary import missing
 
 LOG_RATIO_FLOOR: Final = -149.0 * math.log(2.0)
 """The acceptance ratio draft/target counts as at least 2**-149 (about -103.3 nats), the smallest positive float32."""
@@ -61,45 +61,53 @@ def tvp(
     check_beta(beta)
     target_log_probs, draft_logits = aligned(target_log_probs, draft_logits)
     target_log_probs = target_log_probs.detach()  # stop-gradient: the target is the teacher
-    divergence: Callable[[Tensor, Tensor, float], Float[Tensor, "*batch"]] = _CoveredDivergence.apply
-    inside = divergence(target_log_probs, draft_logits, beta)
-    floor = inside.new_full((), LOG_RATIO_FLOOR)
-    return inside + outside_mass(target_log_probs) * _penalty(floor, beta)
+    target_probs = target_log_probs.exp()
+    divergence: Callable[[Tensor, Tensor, Tensor, float], Float[Tensor, "*batch"]] = _CoveredDivergence.apply
+    inside = divergence(target_log_probs, target_probs, draft_logits, beta)
+    outside = missing(target_probs.sum(-1))
+    return inside + outside * _penalty_(inside.new_full((), LOG_RATIO_FLOOR), beta)
 
 
-def _penalty(log_ratio: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
-    """phi_beta(e^log_ratio) for log_ratio in [floor, 0]; expm1 keeps the digits that 1 - r^beta loses at small beta."""
+def _penalty_(log_ratio: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
+    """phi_beta(e^log_ratio), in place; expm1 keeps the digits that 1 - r^beta loses at small beta."""
     if negligible(beta, log_ratio.dtype):
-        return -log_ratio
-    return -torch.expm1(beta * log_ratio) / beta
+        return log_ratio.neg_()
+    return log_ratio.mul_(beta).expm1_().mul_(-1.0 / beta)
 
 
 @final
 class _CoveredDivergence(Function):
-    """D_beta over the tokens given. Keeps one (positions, vocabulary) tensor for the backward pass: its gradient."""
+    """D_beta over the tokens given. Keeps one (positions, vocabulary) tensor for the backward pass: its gradient.
+
+    Autograd does not look in here, so the large tensors are overwritten as soon as they are used: the allocations
+    cost more than the arithmetic.
+    """
 
     @staticmethod
     def forward(
         ctx: BackwardCFunction,
         target_log_probs: Float[Tensor, "*batch vocab"],
+        target_probs: Float[Tensor, "*batch vocab"],
         draft_logits: Float[Tensor, "*batch vocab"],
         beta: float,
     ) -> Float[Tensor, "*batch"]:
         draft_log_probs = torch.log_softmax(draft_logits, dim=-1)
-        target_probs = target_log_probs.exp()
-        if any(ctx.needs_input_grad):  # of these inputs only the logits can
-            under_covered = (draft_log_probs < target_log_probs) & ~draft_log_probs.isneginf()
-            interpolated = ((1.0 - beta) * target_log_probs + beta * draft_log_probs).exp()
-            pull = torch.where(under_covered, interpolated, 0.0)
-            ctx.save_for_backward(draft_log_probs.exp() * pull.sum(-1, keepdim=True) - pull)
         # -inf minus -inf, where neither law has the token, is replaced before it can spread.
-        log_ratio = torch.where(target_probs > 0, draft_log_probs - target_log_probs, 0.0)
-        return (target_probs * _penalty(log_ratio.clamp(min=LOG_RATIO_FLOOR, max=0.0), beta)).sum(-1)
+        log_ratio = (draft_log_probs - target_log_probs).masked_fill_(target_probs == 0, 0.0)
+        log_ratio.clamp_(min=LOG_RATIO_FLOOR, max=0.0)
+        value = _penalty_(log_ratio, beta).mul_(target_probs).sum(-1)
+        if any(ctx.needs_input_grad):  # of these inputs only the logits can
+            idle = (draft_log_probs >= target_log_probs) | draft_log_probs.isneginf()
+            interpolated = ((1.0 - beta) * target_log_probs).add_(draft_log_probs, alpha=beta).exp_()
+            pull = interpolated.masked_fill_(idle, 0.0)
+            draft_probs = draft_log_probs.exp_()
+            ctx.save_for_backward(draft_probs.mul_(pull.sum(-1, keepdim=True)).sub_(pull))
+        return value
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: BackwardCFunction, upstream: Float[Tensor, "*batch"]
-    ) -> tuple[None, Float[Tensor, "*batch vocab"], None]:
+    ) -> tuple[None, None, Float[Tensor, "*batch vocab"], None]:
         (gradient,) = ctx.saved_tensors
-        return None, upstream.unsqueeze(-1) * gradient, None
+        return None, None, upstream.unsqueeze(-1) * gradient, None
