@@ -118,15 +118,19 @@ def test_explored_rounds_are_counted() -> None:
 
 
 def test_learns_from_the_features_it_proposed_with() -> None:
-    """Two rounds in flight. Catches features computed anew at learning time, from a history that has moved on."""
-    policy = AMTP(costs=linear_table(7), epsilon=0.0)
+    """Two rounds in flight, the first explored: each step is that of the hazard model on the weighted evidence.
+
+    Catches features computed anew at learning time, from a history that has moved on, and weights that stay behind.
+    """
+    policy = AMTP(costs=linear_table(7), epsilon=0.1)
     model = LogisticHazards(
         num_features=len(FEATURE_NAMES[policy.features]),
         prior_hazards=policy.prior_hazards,
         learning_rate=policy.learning_rate,
     )
     contexts = [context(entropy=0.1), context(entropy=3.0)]
-    choices = [policy.propose(now, uniform=NO_COIN) for now in contexts]
+    choices = [policy.propose(now, uniform=coin) for now, coin in zip(contexts, (0.0, NO_COIN), strict=True)]
+    assert choices[0].planned < choices[0].horizon
     assert choices[0].features != choices[1].features
     for now, choice in zip(contexts, choices, strict=True):
         feedback = RoundFeedback(

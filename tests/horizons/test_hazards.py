@@ -70,6 +70,19 @@ def test_hazards_stay_inside_the_clip_and_come_back() -> None:
     assert model.predict((), 1)[0] < 0.5
 
 
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_at_the_clip_only_the_way_back_is_open(label: float) -> None:
+    """Catches log-odds that creep outwards for ever, 0.001 at a time, while every prediction looks the same."""
+    prior = 1.0 - HAZARD_MIN if label else HAZARD_MIN
+    model = LogisticHazards(num_features=1, prior_hazards=(prior,), learning_rate=0.5)
+    model.update((1.0,), [Evidence(1.0, label, 1.0)])  # log of 0.999 / 0.001 may round to just inside the clip
+    before = model.predict((1.0,), 1), model.state_dict()
+    model.update((1.0,), [Evidence(1.0, label, 1.0)])
+    assert (model.predict((1.0,), 1), model.state_dict()) == before
+    model.update((1.0,), [Evidence(1.0, 1.0 - label, 1.0)])
+    assert abs(model.predict((1.0,), 1)[0] - label) > abs(prior - label)
+
+
 def test_extreme_features_do_not_overflow() -> None:
     model = trained()
     for scale in (1e6, -1e6):

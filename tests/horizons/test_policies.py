@@ -105,7 +105,7 @@ def test_same_inputs_same_choices(maker: Callable[[], HorizonPolicy]) -> None:
 def test_clone_forgets(maker: Callable[[], HorizonPolicy]) -> None:
     """Catches a clone that shares its weights, its history or its cost table, or drops a parameter."""
     policy = maker()
-    fresh = drive(policy.clone(), 100, seed=7)
+    fresh = drive(maker(), 100, seed=7)
     drive(policy, 200, seed=6)
     clone = policy.clone()
     learned = drive(policy, 100, seed=8)
