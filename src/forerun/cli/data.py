@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,37 +13,53 @@ from rich.console import Console
 
 from forerun.cli.progress import long_progress
 from forerun.errors import ForerunError
-from forerun.models import load_target
-from forerun.training.prompts import select_prompts
-from forerun.training.regenerate import RegenerationConfig
-from forerun.training.regenerate import regenerate as run_regeneration
+from forerun.models import EMBEDDED_TARGET, load_target
+from forerun.recipes import dspark_for
+from forerun.training import (
+    FeatureConfig,
+    RegenerationConfig,
+    capture_features,
+    portable_command,
+    read_history,
+    select_prompts,
+    write_history,
+)
+from forerun.training import regenerate as run_regeneration
+from forerun.training.features import file_sha256
 
 data_app = typer.Typer(help="Write and prepare training data.", no_args_is_help=True)
+
+Target = Annotated[str, typer.Option(help=f"{EMBEDDED_TARGET.name}, a model folder, or a hub id.")]
+Dtype = Annotated[str, typer.Option(help="float32 or bfloat16.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable line.")]
 
 
 @data_app.command()
 def regenerate(
     prompts: Annotated[Path, typer.Argument(help="JSON lines with id, domain, turns, source, license.")],
     output: Annotated[Path, typer.Option(help="File to append answers to; an interrupted run goes on in it.")],
-    target: Annotated[str, typer.Option(help="smollm2-135m, a model folder, or a hub id.")] = "smollm2-135m",
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
-    license: Annotated[list[str], typer.Option(help="Accepted licences of prompts; repeatable.")] = [
-        "MIT",
-        "Apache-2.0",
-    ],
-    held_out: Annotated[list[Path], typer.Option(help="Test suite to stay clear of; repeatable.")] = [],  # noqa: B006
-    samples: Annotated[list[str], typer.Option(help="Answers per prompt, DOMAIN=N; repeatable; default 1.")] = [],  # noqa: B006
-    max_prompts: Annotated[list[str], typer.Option(help="Prompts at most, DOMAIN=N; repeatable.")] = [],  # noqa: B006
-    max_rows: Annotated[int | None, typer.Option(help="Answers in all.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="Cap on an answer, in tokens.")] = 256,
+    target: Target = EMBEDDED_TARGET.name,
+    dtype: Dtype = "float32",
+    license: Annotated[
+        list[str] | None, typer.Option(help="Accepted licence of prompts; repeatable; default MIT and Apache-2.0.")
+    ] = None,
+    held_out: Annotated[list[Path] | None, typer.Option(help="Test suite to stay clear of; repeatable.")] = None,
+    samples: Annotated[
+        list[str] | None, typer.Option(help="Answers per prompt, DOMAIN=N; repeatable; default 1.")
+    ] = None,
+    max_prompts: Annotated[list[str] | None, typer.Option(help="Prompts at most, DOMAIN=N; repeatable.")] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Answers in all.", min=1)] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Cap on an answer, in tokens.", min=1)] = 256,
     temperature: Annotated[float, typer.Option(help="1 draws from the target's own law.")] = 1.0,
-    batch_size: Annotated[int, typer.Option(help="Answers written side by side.")] = 96,
+    batch_size: Annotated[int, typer.Option(help="Answers written side by side.", min=1)] = 96,
     seed: Annotated[int, typer.Option(help="Of the order and of every draw.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one machine-readable line.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Let the target answer prompts: the text a drafter is trained on."""
     console = Console(stderr=True)
-    selection = select_prompts(prompts, licenses=tuple(license), held_out=tuple(held_out))
+    suites = held_out or []
+    licenses = tuple(["MIT", "Apache-2.0"] if license is None else license)
+    selection = select_prompts(prompts, licenses=licenses, held_out=tuple(suites))
     for reason, count in sorted(selection.dropped.items()):
         console.print(f"dropped {count}: {reason}")
     config = RegenerationConfig(
@@ -57,17 +74,42 @@ def regenerate(
     model = load_target(target, dtype=dtype)
     with long_progress(console) as progress:
         report = run_regeneration(model, selection.prompts, output, config, progress=progress)
+    inputs = {path.name: file_sha256(path) for path in [prompts, *suites]}
+    write_history(output, portable_command(sys.argv), [], inputs)
     if as_json:
         print(json.dumps(asdict(report)))
     else:
         console.print(
-            f"{output}: {report.rows} rows, {report.answer_tokens} answer tokens, {report.truncated} cut at the cap"
+            f"{output}: {report.rows} rows, {report.answer_tokens} answer tokens, {report.truncated} at the cap"
         )
 
 
-def _per_domain(pairs: list[str]) -> dict[str, int]:
+@data_app.command()
+def prepare(
+    answers: Annotated[Path, typer.Argument(help="File written by forerun data regenerate.")],
+    output: Annotated[Path, typer.Option(help="Folder for the captured features; resumable.")],
+    target: Target = EMBEDDED_TARGET.name,
+    dtype: Dtype = "float32",
+    max_length: Annotated[int, typer.Option(help="Longer sequences are cut, in tokens.", min=8)] = 512,
+    as_json: Json = False,
+) -> None:
+    """Run the target over its answers once and keep what training a drafter needs."""
+    console = Console(stderr=True)
+    earlier = read_history(answers)["commands"]
+    model = load_target(target, dtype=dtype)
+    config = FeatureConfig(captured_layers=dspark_for(model).captured_layers, max_length=max_length)
+    with long_progress(console) as progress:
+        rows = capture_features(model, answers, output, config, progress=progress)
+    write_history(output, portable_command(sys.argv), earlier, {answers.name: file_sha256(answers)})
+    if as_json:
+        print(json.dumps({"rows": rows, "folder": str(output)}))
+    else:
+        console.print(f"{output}: features of {rows} rows")
+
+
+def _per_domain(pairs: list[str] | None) -> dict[str, int]:
     result = {}
-    for pair in pairs:
+    for pair in pairs or []:
         domain, separator, number = pair.partition("=")
         if not separator or not number.isdigit():
             raise ForerunError(f"expected DOMAIN=N, got {pair!r}")

@@ -7,6 +7,9 @@ import sys
 import typer
 
 from forerun.cli.data import data_app
+from forerun.cli.demo import demo
+from forerun.cli.generate import generate
+from forerun.cli.train import train
 from forerun.errors import ForerunError
 
 app = typer.Typer(
@@ -18,6 +21,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_app, name="data")
+app.command()(demo)
+app.command()(generate)
+app.command()(train)
 
 
 def main() -> None:

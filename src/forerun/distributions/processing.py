@@ -33,6 +33,11 @@ def law_from_logits(logits: Float[Tensor, "rows vocab"], params: SamplingParams)
     Raises:
         ForerunError: A row holds NaN or plus infinity, or nothing but minus infinity.
 
+    Example:
+        >>> logits = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()
+        >>> law_from_logits(logits, SamplingParams(top_p=0.5)).dense().tolist()
+        [[1.0, 0.0, 0.0]]
+
     References:
         Fan et al. 2018, arXiv:1805.04833 (top-k); Holtzman et al. 2020, arXiv:1904.09751 (top-p);
         Nguyen et al. 2024, arXiv:2407.01082 (min-p). The reference code is transformers'

@@ -31,7 +31,7 @@ class DraftModel(Drafter):
     def __init__(self, model: Target, target: Target, *, max_horizon: int = 16) -> None:
         if model.vocab_size != target.vocab_size:
             raise ForerunError(
-                f"draft model {model.name} has {model.vocab_size} tokens, target {target.name} has {target.vocab_size}; "
+                f"draft model {model.name} has {model.vocab_size} tokens, {target.name} has {target.vocab_size}; "
                 "choose a pair that shares one tokenizer"
             )
         self.model = model

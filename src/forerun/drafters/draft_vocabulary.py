@@ -39,7 +39,8 @@ class DraftVocabulary:
         ids = target_ids.to(torch.int64)
         if len(ids) == 0 or bool((ids.diff() <= 0).any()) or int(ids[0]) < 0 or int(ids[-1]) >= target_vocab_size:
             raise ForerunError(
-                f"draft vocabulary: {len(ids)} ids must be strictly ascending within 0..{target_vocab_size - 1}; the checkpoint is damaged"
+                f"draft vocabulary: its {len(ids)} ids are not strictly ascending within 0..{target_vocab_size - 1}; "
+                "the checkpoint is damaged"
             )
         self.target_ids = ids
         self.target_vocab_size = target_vocab_size
@@ -48,7 +49,7 @@ class DraftVocabulary:
 
     @classmethod
     def most_frequent(cls, counts: Int[Tensor, " vocab"], size: int) -> DraftVocabulary:
-        """The ``size`` most frequent ids; equal counts (zero, too) are settled by the lower id, so the size is always met.
+        """The ``size`` most frequent ids; equal counts (zero, too) go to the lower id, so the size is always met.
 
         Args:
             counts: occurrences of each target id in the training answers.

@@ -26,7 +26,7 @@ class DrafterSession(ABC):
     def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
         """Take in tokens that are committed *and* processed by the target, in order, with the target's features.
 
-        Called once after the prompt and once in every round, rounds without drafts included, so the state never has holes.
+        Called once after the prompt and once in every round, rounds without drafts included, so there are no holes.
         """
 
     @abstractmethod

@@ -42,7 +42,7 @@ def generate(
         horizon: tokens to draft each round: a number, a policy (which goes on learning), or ``None`` for a fresh AMTP
             with a drafter and 0 without.
         sampling: temperature and truncation; ``None`` is temperature 1.
-        max_new_tokens: cap on the answer.
+        max_new_tokens: cap on the answer; the end of the target's context is another.
         stop: texts that end the answer; the answer's text ends before them.
         ignore_stop_ids: go on past the target's stop ids (for measurements of equal length).
         raw: take a text prompt as it is, without the chat template.
@@ -51,26 +51,29 @@ def generate(
         rule: acceptance rule; ``None`` is token-level speculative sampling.
 
     Raises:
-        ForerunError: empty prompt, prompt longer than the context, ids outside the vocabulary, a horizon above the
-            drafter's maximum, or a horizon without a drafter.
+        ForerunError: empty prompt, prompt longer than the context, ids outside the vocabulary, stop strings without a
+            tokenizer, a horizon above the drafter's maximum, or a horizon without a drafter.
     """
     prompt_ids = _prompt_ids(target, prompt, raw)
     if max_new_tokens < 1:
         raise ForerunError(f"max_new_tokens is {max_new_tokens}; ask for at least one token")
+    if isinstance(stop, str):
+        raise ForerunError(f"stop is a list of texts: give [{stop!r}], or each of its letters would be a stop")
     if any(not text for text in stop):
         raise ForerunError("an empty stop string would end every answer at once; leave it out")
-    if stop and not isinstance(target, TransformersTarget):
-        raise ForerunError(f"stop strings need text, and {target.name} has no tokenizer; use its stop ids")
     policy = _policy(horizon, drafter)
     detokenizer = (
         Detokenizer(target.tokenizer.decode)
         if isinstance(target, TransformersTarget) and target.has_tokenizer
         else None
     )
+    if stop and detokenizer is None:
+        raise ForerunError(f"stop strings need text, and {target.name} has no tokenizer; use its stop ids")
+    room = target.max_positions - len(prompt_ids)
     watch = StopWatch(
         stop_ids=frozenset() if ignore_stop_ids else frozenset(target.stop_ids),
         stop_strings=tuple(stop),
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=min(max_new_tokens, room),  # the end of the context ends an answer like the cap does
         detokenizer=detokenizer,
     )
     return Generation(
@@ -81,7 +84,7 @@ def generate(
             rule=TokenLevel() if rule is None else rule,
             prompt_ids=prompt_ids,
             sampling=SamplingParams() if sampling is None else sampling,
-            max_new_tokens=max_new_tokens,
+            max_new_tokens=min(max_new_tokens, room),
             streams=Streams(seed, request=request),
         ),
         watch,
@@ -105,7 +108,7 @@ def _prompt_ids(target: Target, prompt: str | Sequence[int], raw: bool) -> tuple
         raise ForerunError(f"prompt token {outside[0]} lies outside the vocabulary of {target.vocab_size}")
     if len(ids) >= target.max_positions:
         raise ForerunError(
-            f"the prompt has {len(ids)} tokens and {target.name} a context of {target.max_positions}; shorten the prompt"
+            f"the prompt has {len(ids)} tokens and {target.name} a context of {target.max_positions}; shorten it"
         )
     return tuple(ids)
 

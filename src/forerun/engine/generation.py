@@ -36,7 +36,7 @@ class Request:
     rule: Rule
     prompt_ids: tuple[int, ...]
     sampling: SamplingParams
-    max_new_tokens: int
+    max_new_tokens: int  # as far as the target's context reaches
     streams: Streams
 
 
@@ -147,7 +147,7 @@ class Generation:
             prompt_tokens=len(prompt),
             token_id=token_id,
             text=pushed.text,
-            finish=pushed.finish or self._context_full,
+            finish=pushed.finish,
             seconds=time.perf_counter() - start,
         )
 
@@ -159,6 +159,7 @@ class Generation:
         coin = float(request.streams.uniforms(Purpose.EXPLORE, position, 1))
         choice = request.policy.propose(context, uniform=coin)
         chosen = time.perf_counter()
+        assert 0 <= choice.horizon <= context.limit, f"{request.policy.name} went above the round's limit"
         proposal = self._draft(choice.horizon, position)
         drafted = time.perf_counter()
         inputs = torch.cat([torch.tensor(self._committed[-1:]), proposal.token_ids])
@@ -203,8 +204,7 @@ class Generation:
         request = self.request
         length = len(self._committed)
         generated = length - len(request.prompt_ids)
-        room = min(request.max_new_tokens - generated, request.target.max_positions - length)
-        limit = room - 1  # the correction or bonus token needs a place too
+        limit = request.max_new_tokens - generated - 1  # the correction or bonus token needs a place too
         if request.drafter is None:
             limit = 0
         else:
@@ -225,15 +225,10 @@ class Generation:
 
     def _draft(self, horizon: int, position: int) -> Proposal:
         request = self.request
-        assert 0 <= horizon <= self._context_limit(request.drafter), "a policy went above the round's limit"
         if horizon == 0 or self._session is None:
             return _no_drafts(request.target.vocab_size)
         uniforms = request.streams.uniforms(Purpose.DRAFT, position, horizon)
         return self._session.propose(self._committed[-1], horizon, request.sampling, uniforms=uniforms)
-
-    @staticmethod
-    def _context_limit(drafter: Drafter | None) -> int:
-        return 0 if drafter is None else drafter.max_horizon
 
     def _commit(self, token_ids: list[int]) -> tuple[list[int], str, Finish | None]:
         """Hand tokens over one by one, so that a stop inside a block ends the answer where plain decoding would."""
@@ -243,14 +238,9 @@ class Generation:
             emitted.append(token_id)
             self._committed.append(token_id)
             text += pushed.text
-            finish = pushed.finish or self._context_full
-            if finish is not None:
-                return emitted, text, finish
+            if pushed.finish is not None:
+                return emitted, text, pushed.finish
         return emitted, text, None
-
-    @property
-    def _context_full(self) -> Finish | None:
-        return Finish.LENGTH if len(self._committed) >= self.request.target.max_positions else None
 
     @property
     def _captured(self) -> tuple[int, ...]:

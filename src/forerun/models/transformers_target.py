@@ -6,14 +6,16 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from forerun.errors import ForerunError
+from forerun.models.growing_cache import growing_cache
 from forerun.models.packed_linear import can_pack, pack_linears
 from forerun.models.target import Target, TargetCache, TargetStep, TeacherStep
 from forerun.models.tokenizer import Tokenizer
@@ -23,11 +25,23 @@ _HASHED_VALUES_PER_TENSOR = 4096
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """Attention and MLP sizes of a decoder layer, and the base of its rotary embedding (10,000 where it has none)."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    rope_theta: float
+
+
+@final
 class TransformersCache(TargetCache):
     """Keys and values of every layer, kept whole (sliding-window layers too), so that any rollback is exact."""
 
     def __init__(self) -> None:
-        self.inner = DynamicCache()
+        self.inner = growing_cache()
 
     @property
     def length(self) -> int:
@@ -50,7 +64,7 @@ class TransformersTarget(Target):
         model: a causal language model of transformers in evaluation mode.
         tokenizer: its tokenizer; ``None`` for models that read ids only (tests).
         name: what the user called it.
-        optimize: pack linear layers for narrow verification passes where the machine allows it (CPU, float32 or bfloat16).
+        optimize: pack linear layers for narrow verification passes where the machine allows it.
 
     Raises:
         ForerunError: the model keeps a recurrent state, or its layers or final norm cannot be found.
@@ -109,6 +123,20 @@ class TransformersTarget(Target):
     def hidden_size(self) -> int:
         """Width of the residual stream."""
         return int(self._config.hidden_size)
+
+    @property
+    def attention_shape(self) -> AttentionShape:
+        """Numbers of the target's own attention and MLP, resolved once for drafters that take them over."""
+        config = self._config.to_dict()
+        heads = int(config["num_attention_heads"])
+        rope = config.get("rope_parameters") or {}
+        return AttentionShape(
+            num_heads=heads,
+            num_kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or self.hidden_size // heads),
+            intermediate_size=int(config.get("intermediate_size") or 4 * self.hidden_size),
+            rope_theta=float(rope.get("rope_theta", 10_000.0)),
+        )
 
     @property
     def num_layers(self) -> int:
@@ -248,7 +276,7 @@ def _stop_ids(model: PreTrainedModel) -> tuple[int, ...]:
 
 
 def _fingerprint(model: PreTrainedModel) -> str:
-    """Bytes of a strided sample are hashed, not of the whole weights: 50 ms instead of seconds, and any training moves it."""
+    """A strided sample is hashed, not the whole weights: 50 ms instead of seconds, and any training moves it."""
     config = {key: value for key, value in model.config.to_dict().items() if key not in _VOLATILE_CONFIG_KEYS}
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     for key, tensor in sorted(model.state_dict().items()):

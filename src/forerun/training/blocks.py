@@ -107,4 +107,5 @@ def _choose(candidates: range, blocks: int, generator: torch.Generator | None) -
         picks = torch.linspace(0, max(len(candidates) - 1, 0), count).long().unique()
     else:
         picks = torch.randperm(len(candidates), generator=generator)[:count].sort().values
-    return picks + candidates.start
+    chosen: Tensor = picks + candidates.start
+    return chosen

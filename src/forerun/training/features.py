@@ -128,9 +128,7 @@ def _claim(folder: Path, manifest: dict[str, Any]) -> None:
         found = read_manifest(folder)
         differing = [key for key in manifest if found.get(key) != manifest[key]]
         if differing:
-            raise ForerunError(
-                f"{folder} holds features made with another {differing[0]}; give another folder or delete it"
-            )
+            raise ForerunError(f"{folder} holds features of another {differing[0]}; give another folder or delete it")
     else:
         path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
@@ -171,7 +169,7 @@ def _check_head(target: TransformersTarget, logits: Tensor, final_hidden: Tensor
     allowed = _HEAD_TOLERANCE if target.dtype != torch.bfloat16 else 0.5
     if not gap <= allowed:
         raise ForerunError(
-            f"{target.name}: its logits differ by {gap:.2g} from head times final hidden state (soft-capping or scaling); "
+            f"{target.name}: its logits differ by {gap:.2g} from head times final state (scaling, soft-capping); "
             "training features for such heads are not supported yet"
         )
 

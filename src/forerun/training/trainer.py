@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -59,7 +59,7 @@ class TrainConfig:
     """
 
     objective: Objective = field(default_factory=TVP)
-    position_weights: Literal["bound", "exp", "uniform"] = "bound"
+    position_weights: str = "bound"
     steps: int = 1000
     rows_per_step: int = 8
     blocks_per_row: int = 32
@@ -69,9 +69,16 @@ class TrainConfig:
     clip: float = 1.0
     confidence_weight: float = 1.0
     seed: int = 0
-    matmul_precision: Literal["highest", "high", "medium"] = "highest"
+    matmul_precision: str = "highest"
     save_every: int = 100
     validation_share: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Refuse unknown words before hours of work."""
+        _one_of("position_weights", self.position_weights, ("bound", "exp", "uniform"))
+        _one_of("matmul_precision", self.matmul_precision, ("highest", "high", "medium"))
+        if not 0.0 < self.learning_rate < 1.0:
+            raise ForerunError(f"learning_rate is {self.learning_rate}; give a number between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +294,11 @@ def _position_weights(config: TrainConfig, horizon: int) -> Float[Tensor, " hori
     if config.position_weights == "exp":
         return losses.exp_weights(horizon)
     return losses.uniform_weights(horizon)
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ForerunError(f"{name} is {value!r}; choose one of {', '.join(known)}")
 
 
 def _identity(config: TrainConfig) -> str:

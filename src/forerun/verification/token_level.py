@@ -30,6 +30,16 @@ def token_level(target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " 
     Raises:
         ForerunError: Rows, vocabulary or uniforms do not fit the proposal.
 
+    Example:
+        >>> import torch
+        >>> from forerun.distributions import DenseLaw
+        >>> draft = DenseLaw(torch.tensor([[0.75, 0.25]]))
+        >>> target = DenseLaw(torch.tensor([[0.25, 0.75], [0.5, 0.5]]))
+        >>> number = torch.tensor([0.6], dtype=torch.float64)
+        >>> outcome = token_level(target, Proposal(torch.tensor([0]), draft), uniforms=number)
+        >>> outcome.accepted, outcome.emission.dense().tolist()
+        (0, [[0.0, 1.0]])
+
     References:
         Leviathan et al. 2023, arXiv:2211.17192, Algorithm 1; Chen et al. 2023, arXiv:2302.01318, Algorithm 2.
     """

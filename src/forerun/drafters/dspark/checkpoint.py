@@ -82,7 +82,8 @@ def load_dspark(folder: Path, target: TransformersTarget, *, optimize: bool = Tr
         optimize: see :class:`DSparkDrafter`.
 
     Raises:
-        ForerunError: one line that names the missing file, field or tensor, the first differing token id, or the mismatch.
+        ForerunError: one line that names the missing file, field or tensor, the first differing token id, or the
+            mismatch.
     """
     config = _read_config(folder)
     read_provenance(folder)
@@ -144,7 +145,8 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise ForerunError(f"{path.parent}: no {path.name}; the drafter's weights are missing")
     try:
         with safe_open(path, framework="pt") as stored:
-            return {name: stored.get_tensor(name) for name in stored.keys()}  # safe_open is not iterable
+            names: list[str] = stored.keys()
+            return {name: stored.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise ForerunError(f"{path}: corrupt or truncated ({error}); fetch it again") from error
 
@@ -212,5 +214,6 @@ def _check_golden(
         gap = float((found - expected).abs().max() / expected.abs().max())
         if not gap <= _GOLDEN_TOLERANCE:
             raise ForerunError(
-                f"{folder}: {label} come out {gap:.3f} (relative) from the stored ones; the weights or the target are not those of the training run"
+                f"{folder}: {label} differ by {gap:.3f} (relative) from the stored ones; the weights or the target are "
+                "not those of the training run"
             )

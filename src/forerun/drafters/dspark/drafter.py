@@ -162,5 +162,5 @@ def check_fits(config: DSparkConfig, target: TransformersTarget) -> None:
             raise ForerunError(f"the drafter was made for a target with {field} {found}; {target.name} has {expected}")
     if max(config.captured_layers) >= target.num_layers:
         raise ForerunError(
-            f"the drafter reads layer {max(config.captured_layers)}; {target.name} has layers 0..{target.num_layers - 1}"
+            f"the drafter reads layer {max(config.captured_layers)}; {target.name} has {target.num_layers} from 0"
         )

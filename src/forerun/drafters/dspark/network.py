@@ -1,7 +1,8 @@
 """DSpark's network: one function for training and decoding.
 
-A block is the anchor (the last committed token) followed by ``block_size - 1`` mask slots. All slots of a block see each
-other and the target's features of every position *before* the anchor, which enter each layer as extra keys and values.
+A block is the anchor (the last committed token) followed by ``block_size - 1`` mask slots. The slots of a block see
+each other and the target's features of every position *before* the anchor, which enter each layer as extra keys and
+values.
 Slot j predicts the token j + 1 places after the anchor; a first-order Markov term adds what the token just before says.
 (DSpark, arXiv 2607.05147, on the DFlash backbone, arXiv 2602.06036.)
 
@@ -80,7 +81,7 @@ class DSparkNetwork(nn.Module):
         context = self.feature_norm(self.feature_projection(features.flatten(start_dim=2)))
         positions = torch.arange(first_position, first_position + features.shape[1], device=features.device)
         rotation = _rotation(positions[None], self.config, features.dtype)
-        return [layer.context(context, rotation) for layer in self.layers]
+        return [layer.context(context, rotation) for layer in self._stack]
 
     def block_hidden(
         self,
@@ -105,13 +106,17 @@ class DSparkNetwork(nn.Module):
         offsets = torch.arange(slots, device=anchor_positions.device)
         positions = (anchor_positions[:, :, None] + offsets).view(batch, blocks * slots)
         rotation = _rotation(positions, self.config, states.dtype)
-        for layer, layer_context in zip(self.layers, context, strict=True):
+        for layer, layer_context in zip(self._stack, context, strict=True):
             states = layer(states, layer_context, rotation, visible)
         normed: Tensor = self.final_norm(states)
         return normed.view(batch, blocks, slots, hidden)
 
+    @property
+    def _stack(self) -> list[_Layer]:
+        return [layer for layer in self.layers if isinstance(layer, _Layer)]
+
     def markov_logits(self, previous: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch draft_vocab"]:
-        """What the token just before adds to the logits; ``previous`` in draft numbering, ``draft_vocab_size`` = other."""
+        """What the token just before adds to the logits; in draft numbering, ``draft_vocab_size`` for any other."""
         logits: Tensor = self.markov_next(self.markov_previous(previous))
         return logits
 
@@ -162,10 +167,12 @@ class _Layer(nn.Module):
         )
         states = states + self.output(attended.transpose(1, 2).flatten(start_dim=2))
         normed = self.mlp_norm(states)
-        return states + self.down(functional.silu(self.gate(normed)) * self.up(normed))
+        mixed: Tensor = self.down(functional.silu(self.gate(normed)) * self.up(normed))
+        return states + mixed
 
     def _heads(self, flat: Tensor) -> Tensor:
-        return flat.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)  # (batch, heads, length, head_dim)
+        heads: Tensor = flat.unflatten(-1, (-1, self.config.head_dim))
+        return heads.transpose(1, 2)  # (batch, heads, length, head_dim)
 
 
 def _rotation(

@@ -1,0 +1,51 @@
+"""Where and with what something was measured or made; goes into every result and provenance file."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+_LIBRARIES = ("forerun", "torch", "transformers", "tokenizers", "safetensors", "numpy")
+
+
+def cpu_name() -> str:
+    """The processor's own name, as far as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine() or "unknown processor"
+
+
+def num_cores() -> int:
+    """Logical processors this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that shape numbers; ``not installed`` where there is none."""
+    versions = {"python": platform.python_version()}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:  # a source tree that is on the path without being installed
+            versions[library] = "not installed"
+    return versions
+
+
+def source_commit() -> str | None:
+    """Commit of the checkout that this package runs from, ``+`` when it was changed since; ``None`` outside one."""
+    folder = Path(__file__).resolve().parent
+    described = subprocess.run(
+        ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or None if described.returncode == 0 else None

@@ -1,0 +1,7 @@
+"""Complete configurations by name; the only place where a name stands for an object."""
+
+from forerun.recipes.demo import demo_config, demo_prompts
+from forerun.recipes.drafter import dspark_for, embedded_drafter
+from forerun.recipes.objectives import OBJECTIVES, objective
+
+__all__ = ["OBJECTIVES", "demo_config", "demo_prompts", "dspark_for", "embedded_drafter", "objective"]

@@ -1,0 +1,62 @@
+"""Drafter shapes for a target, and the drafter that ships with the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forerun.drafters import DSparkConfig
+from forerun.models import EMBEDDED_TARGET, TransformersTarget
+
+_CAPTURED_LAYERS = 5
+
+
+def dspark_for(
+    target: TransformersTarget,
+    *,
+    num_layers: int = 2,
+    block_size: int = 7,
+    markov_rank: int = 128,
+    draft_vocab_size: int = 8192,
+    max_positions: int | None = None,
+) -> DSparkConfig:
+    """DSpark with the target's own attention shape, reading five layers from the second to the third from last.
+
+    Args:
+        target: whose shapes are taken over.
+        num_layers: of the backbone; DSpark's released drafters have five, a small CPU affords two.
+        block_size: largest horizon.
+        markov_rank: of the first-order term.
+        draft_vocab_size: cut to the target's vocabulary where that is smaller.
+        max_positions: ``None`` for the target's.
+    """
+    shape = target.attention_shape
+    return DSparkConfig(
+        hidden_size=target.hidden_size,
+        target_vocab_size=target.vocab_size,
+        captured_layers=_spread(target.num_layers),
+        num_layers=num_layers,
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        intermediate_size=shape.intermediate_size,
+        block_size=block_size,
+        markov_rank=markov_rank,
+        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
+        rope_theta=shape.rope_theta,
+        norm_eps=1e-6,
+        max_positions=target.max_positions if max_positions is None else max_positions,
+    )
+
+
+def embedded_drafter(target_name: str) -> Path | None:
+    """Folder of the shipped drafter for the embedded target; ``None`` for any other."""
+    folder = Path(__file__).parent / "assets" / "smollm2-135m-dspark"
+    return folder if target_name == EMBEDDED_TARGET.name and folder.is_dir() else None
+
+
+def _spread(num_layers: int) -> tuple[int, ...]:
+    first, last = min(1, num_layers - 1), max(num_layers - 3, 0)
+    if last <= first:
+        return tuple(range(num_layers))[-_CAPTURED_LAYERS:]
+    steps = [first + (last - first) * index / (_CAPTURED_LAYERS - 1) for index in range(_CAPTURED_LAYERS)]
+    return tuple(sorted({round(step) for step in steps}))

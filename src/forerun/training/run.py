@@ -1,0 +1,92 @@
+"""One training run from captured features to a drafter folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from rich.progress import Progress
+
+from forerun import environment
+from forerun.drafters import DraftVocabulary, DSparkConfig, Provenance
+from forerun.drafters.dspark import save_dspark
+from forerun.errors import ForerunError
+from forerun.models import TransformersTarget
+from forerun.training.features import read_features, read_manifest
+from forerun.training.history import read_history
+from forerun.training.jsonl import read_jsonl
+from forerun.training.trainer import TrainConfig, TrainResult, split_rows, train
+
+
+def train_drafter(
+    target: TransformersTarget,
+    features: Path,
+    answers: Path,
+    drafter_config: DSparkConfig,
+    config: TrainConfig,
+    output: Path,
+    run_folder: Path,
+    *,
+    command: str,
+    resume: bool,
+    progress: Progress,
+) -> TrainResult:
+    """Train a DSpark drafter and write it with its provenance.
+
+    Args:
+        target: the model it drafts for.
+        features: folder of ``capture_features``.
+        answers: the file they were captured from.
+        drafter_config: shape.
+        config: of the run.
+        output: drafter folder to write at the end.
+        run_folder: state and log on the way.
+        command: what was typed, for the provenance.
+        resume: go on with the state in ``run_folder``.
+        progress: the caller's bars.
+
+    Raises:
+        ForerunError: features of another target or with other layers, or see :func:`train`.
+    """
+    manifest = read_manifest(features)
+    if manifest["target"] != target.fingerprint:
+        raise ForerunError(f"{features} was captured from another target than {target.name}; run forerun data prepare")
+    if tuple(manifest["captured_layers"]) != drafter_config.captured_layers:
+        raise ForerunError(
+            f"{features} holds layers {manifest['captured_layers']}, the drafter reads "
+            f"{list(drafter_config.captured_layers)}; run forerun data prepare for these"
+        )
+    rows = read_features(features)
+    training, _ = split_rows(rows, config.validation_share)
+    counts = torch.bincount(
+        torch.cat([row.token_ids[row.prompt_length :] for row in training]), minlength=target.vocab_size
+    )
+    vocabulary = DraftVocabulary.most_frequent(counts, drafter_config.draft_vocab_size)
+    result = train(target, rows, drafter_config, vocabulary, config, run_folder, resume=resume, progress=progress)
+    data = read_jsonl(answers)
+    provenance = Provenance(
+        commands=(*read_history(features)["commands"], command),
+        data_sha256=manifest["data_sha256"],
+        data_rows=len(rows),
+        data_tokens=sum(len(row.token_ids) - row.prompt_length for row in rows),
+        data_licenses=dict(Counter(row["license"] for row in data)),
+        data_sources=dict(Counter(row["source"] for row in data)),
+        target_name=target.name,
+        target_fingerprint=target.fingerprint,
+        tokenizer_fingerprint=target.tokenizer.fingerprint,
+        loss=f"{config.objective.describe()}; position weights {config.position_weights}",
+        steps=config.steps,
+        anchors=result.anchors,
+        seed=config.seed,
+        seconds=result.seconds,
+        vocabulary_coverage=vocabulary.coverage(counts),
+        validation=result.validation,
+        versions=environment.library_versions(),
+        machine=f"{environment.cpu_name()}, {torch.get_num_threads()} of {environment.num_cores()} cores",
+        commit=environment.source_commit(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    save_dspark(output, result.network, vocabulary, target, provenance)
+    return result
