@@ -143,6 +143,17 @@ def test_same_law_as_the_definition_in_float64(params: SamplingParams) -> None:
         assert probs == pytest.approx(plain_row(row, params), abs=1e-14)
 
 
+def test_edges_that_are_met_exactly() -> None:
+    """Mass 1/2 reaches top_p 1/2, and half the peak's probability is enough for min_p 1/2; as in transformers."""
+    logits = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()
+    for params, probs in (
+        (SamplingParams(top_p=0.5), [1.0, 0.0, 0.0]),
+        (SamplingParams(min_p=0.5), [0.5, 0.25, 0.25]),
+    ):
+        assert law_from_logits(logits, params).dense()[0].tolist() == pytest.approx(probs, abs=1e-15)
+        assert warped(logits, params)[0].tolist() == pytest.approx(probs, abs=1e-15)
+
+
 def test_half_precision_is_raised_before_it_is_used() -> None:
     """C09 and C11: half-precision softmax loses small tokens, half-precision division overflows."""
     logits = torch.tensor([[0.0, -18.0, 4.0]])
