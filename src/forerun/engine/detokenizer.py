@@ -42,5 +42,8 @@ class Detokenizer:
 
     def _show(self, text: str) -> str:
         known = self._decode(self._ids[self._context : self._shown])
-        self._context, self._shown = self._shown, len(self._ids)
-        return text[len(known) :]
+        fresh = text[len(known) :]
+        if fresh:  # a token without text (a special one) is no context: the next word would lose its space
+            self._context = self._shown
+        self._shown = len(self._ids)
+        return fresh
