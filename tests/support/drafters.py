@@ -1,0 +1,94 @@
+"""Drafters that do what a test tells them."""
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from forerun.distributions import PointLaw, SamplingParams
+from forerun.drafters import Drafter, DrafterSession
+from forerun.verification import Proposal
+
+Guess = Callable[[tuple[int, ...], int], Sequence[int]]
+"""From the committed tokens and the horizon to the tokens to propose."""
+
+
+@final
+class GuessingDrafter(Drafter):
+    """Proposes what a function of the committed tokens says, as certain tokens."""
+
+    def __init__(self, guess: Guess, *, vocab_size: int, max_horizon: int = 16) -> None:
+        """Stores the function."""
+        self.guess = guess
+        self.vocab_size = vocab_size
+        self._max_horizon = max_horizon
+        self.sessions: list[GuessingSession] = []
+
+    name = "guessing"
+    captured_layers = ()
+    max_positions = None
+    prefix_consistent = True
+
+    @property
+    def max_horizon(self) -> int:
+        """As given."""
+        return self._max_horizon
+
+    def new_session(self) -> "GuessingSession":
+        """A session that stays visible in ``sessions``."""
+        self.sessions.append(GuessingSession(self))
+        return self.sessions[-1]
+
+
+@final
+class GuessingSession(DrafterSession):
+    """All tokens so far, and the sizes of the pieces in which they came."""
+
+    def __init__(self, drafter: GuessingDrafter) -> None:
+        """Starts empty."""
+        self._drafter = drafter
+        self.tokens: list[int] = []
+        self.extended: list[int] = []
+        self.proposed: list[int] = []
+
+    @property
+    def length(self) -> int:
+        """Tokens taken in."""
+        return len(self.tokens)
+
+    def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
+        """Keeps the tokens."""
+        self.tokens += token_ids.tolist()
+        self.extended.append(len(token_ids))
+
+    def propose(
+        self, last_token: int, horizon: int, params: SamplingParams, *, uniforms: Float[Tensor, " horizon"]
+    ) -> Proposal:
+        """Asks the function."""
+        assert len(uniforms) == horizon >= 1
+        self.proposed.append(horizon)
+        ids = torch.tensor(self._drafter.guess((*self.tokens, last_token), horizon), dtype=torch.int64)
+        return Proposal(token_ids=ids, law=PointLaw(ids, self._drafter.vocab_size))
+
+
+def reciting(sequence: Sequence[int], *, vocab_size: int, max_horizon: int = 16) -> GuessingDrafter:
+    """Knows prompt and answer beforehand: every draft is right."""
+    return GuessingDrafter(
+        lambda committed, horizon: sequence[len(committed) : len(committed) + horizon],
+        vocab_size=vocab_size,
+        max_horizon=max_horizon,
+    )
+
+
+def wrong_at(
+    sequence: Sequence[int], wrong: Callable[[int], bool], *, vocab_size: int, max_horizon: int = 16
+) -> GuessingDrafter:
+    """Recites, but for the places of a block (from 1) where ``wrong`` says so: there the next id stands instead."""
+
+    def guess(committed: tuple[int, ...], horizon: int) -> list[int]:
+        right = sequence[len(committed) : len(committed) + horizon]
+        return [(token + wrong(place)) % vocab_size for place, token in enumerate(right, start=1)]
+
+    return GuessingDrafter(guess, vocab_size=vocab_size, max_horizon=max_horizon)
