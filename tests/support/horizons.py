@@ -1,6 +1,7 @@
 """Horizon policies that do what a test tells them, and remember what they were told."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 from forerun.horizons import Choice, HorizonPolicy, RoundContext, RoundFeedback
@@ -32,3 +33,26 @@ class Forced(HorizonPolicy):
     def clone(self) -> "Forced":
         """From the start again."""
         return Forced(self.horizons)
+
+
+@final
+class Clocked(HorizonPolicy):
+    """Another policy that is told made-up times, so that what it learns can be repeated."""
+
+    def __init__(self, inner: HorizonPolicy) -> None:
+        """Stores the policy."""
+        self.inner = inner
+
+    name = "clocked"
+
+    def propose(self, context: RoundContext, *, uniform: float) -> Choice:
+        """As the other says."""
+        return self.inner.propose(context, uniform=uniform)
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        """A round costs one second and a fifth for each draft."""
+        self.inner.observe(replace(feedback, seconds=1.0 + 0.2 * feedback.drafted))
+
+    def clone(self) -> "Clocked":
+        """A clone of the other."""
+        return Clocked(self.inner.clone())
