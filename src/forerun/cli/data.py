@@ -49,6 +49,7 @@ def regenerate(
     ] = None,
     max_prompts: Annotated[list[str] | None, typer.Option(help="Prompts at most, DOMAIN=N; repeatable.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Answers in all.", min=1)] = None,
+    max_prompt_tokens: Annotated[int, typer.Option(help="Longer prompts are left out, in tokens.", min=1)] = 256,
     max_new_tokens: Annotated[int, typer.Option(help="Cap on an answer, in tokens.", min=1)] = 256,
     temperature: Annotated[float, typer.Option(help="1 draws from the target's own law.")] = 1.0,
     batch_size: Annotated[int, typer.Option(help="Answers written side by side.", min=1)] = 96,
@@ -66,6 +67,7 @@ def regenerate(
         samples_per_prompt=_per_domain(samples),
         max_prompts=_per_domain(max_prompts),
         max_rows=max_rows,
+        max_prompt_tokens=max_prompt_tokens,
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         batch_size=batch_size,
@@ -76,6 +78,8 @@ def regenerate(
         report = run_regeneration(model, selection.prompts, output, config, progress=progress)
     inputs = {path.name: file_sha256(path) for path in [prompts, *suites]}
     write_history(output, portable_command(sys.argv), [], inputs)
+    if report.too_long_prompts:
+        console.print(f"left out {report.too_long_prompts}: prompt longer than {max_prompt_tokens} tokens")
     if as_json:
         print(json.dumps(asdict(report)))
     else:

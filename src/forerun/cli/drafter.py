@@ -38,6 +38,6 @@ def _check_same_tokenizer(small: TransformersTarget, target: TransformersTarget)
     if len(differing):
         first = int(differing[0, 0])
         raise ForerunError(
-            f"{small.name} has another tokenizer: the first differing id is {first}, {small.tokenizer.token_of(first)!r} there, "
+            f"{small.name} has another tokenizer: id {first} is {small.tokenizer.token_of(first)!r} there and "
             f"{target.tokenizer.token_of(first)!r} in {target.name}; choose a pair that shares one tokenizer"
         )

@@ -169,7 +169,9 @@ class Generation:
             proposal,
             uniforms=request.streams.uniforms(Purpose.ACCEPT, position, proposal.horizon),
         )
-        last = int(outcome.emission.sample(uniforms=request.streams.uniforms(Purpose.EMIT, position, 1)))
+        last = int(
+            outcome.emission.sample(uniforms=request.streams.uniforms(Purpose.EMIT, position + outcome.accepted, 1))
+        )
         verified = time.perf_counter()
         drafts = proposal.token_ids.tolist()
         censored = self._watch.tokens_until_stop(drafts)

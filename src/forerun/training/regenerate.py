@@ -23,6 +23,8 @@ from forerun.models.batch_sampler import sample_batch
 from forerun.training.jsonl import append_jsonl, drop_torn_line, read_jsonl
 from forerun.training.prompts import TrainingPrompt
 
+_WINDOW_BATCHES = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegenerationConfig:
@@ -32,6 +34,7 @@ class RegenerationConfig:
         samples_per_prompt: answers per prompt, by domain; a domain that is not named gets one.
         max_prompts: prompts per domain at most, by domain; a domain that is not named keeps all of them.
         max_rows: rows in all; ``None`` for every job.
+        max_prompt_tokens: longer prompts are left out and counted; one of them would pad its whole batch.
         max_new_tokens: cap on an answer; longer ones are kept and flagged as truncated.
         temperature: 1.0 draws from the target's own law, which is what the drafter has to match.
         batch_size: rows written side by side.
@@ -41,6 +44,7 @@ class RegenerationConfig:
     samples_per_prompt: dict[str, int]
     max_prompts: dict[str, int]
     max_rows: int | None = None
+    max_prompt_tokens: int = 256
     max_new_tokens: int = 256
     temperature: float = 1.0
     batch_size: int = 96
@@ -54,6 +58,7 @@ class RegenerationReport:
     rows: int
     answer_tokens: int
     truncated: int
+    too_long_prompts: int
     written_now: int
 
 
@@ -78,7 +83,7 @@ def regenerate(
         ForerunError: ``output`` was written with other settings or by another target.
     """
     key = _settings_key(target, config)
-    jobs = _jobs(prompts, config)
+    jobs = _jobs(target, prompts, config)
     drop_torn_line(output)
     existing = read_jsonl(output) if output.is_file() else []
     for row in existing:
@@ -87,7 +92,9 @@ def regenerate(
                 f"{output} was written with other settings or another target; give another --output or delete it"
             )
     done = {row["job"] for row in existing}
-    todo = [job for job in jobs if job.name not in done]
+    too_long = sum(len(job.prompt_ids) > config.max_prompt_tokens for job in jobs)
+    jobs = [job for job in jobs if len(job.prompt_ids) <= config.max_prompt_tokens]
+    todo = _windows([job for job in jobs if job.name not in done], _WINDOW_BATCHES * config.batch_size)
     output.parent.mkdir(parents=True, exist_ok=True)
     task = progress.add_task("Answers", total=len(jobs), completed=len(jobs) - len(todo))
     tokens = progress.add_task("Tokens", total=None)
@@ -101,6 +108,7 @@ def regenerate(
         rows=len(rows),
         answer_tokens=sum(len(row["answer_ids"]) for row in rows),
         truncated=sum(row["truncated"] for row in rows),
+        too_long_prompts=too_long,
         written_now=len(todo),
     )
 
@@ -108,6 +116,7 @@ def regenerate(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
     prompt: TrainingPrompt
+    prompt_ids: list[int]
     sample: int
 
     @property
@@ -120,29 +129,40 @@ class _Job:
         return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:6], "little")
 
 
-def _jobs(prompts: list[TrainingPrompt], config: RegenerationConfig) -> list[_Job]:
+def _jobs(target: TransformersTarget, prompts: list[TrainingPrompt], config: RegenerationConfig) -> list[_Job]:
     shuffled = random.Random(config.seed).sample(prompts, len(prompts))
     taken: dict[str, int] = {}
     jobs = []
     for prompt in shuffled:
         taken[prompt.domain] = taken.get(prompt.domain, 0) + 1
         if taken[prompt.domain] <= config.max_prompts.get(prompt.domain, len(prompts)):
-            jobs += [
-                _Job(prompt=prompt, sample=sample) for sample in range(config.samples_per_prompt.get(prompt.domain, 1))
-            ]
+            prompt_ids = target.tokenizer.chat([{"role": "user", "content": prompt.text}])
+            samples = range(config.samples_per_prompt.get(prompt.domain, 1))
+            jobs += [_Job(prompt=prompt, prompt_ids=prompt_ids, sample=sample) for sample in samples]
     return random.Random(config.seed + 1).sample(jobs, len(jobs))[: config.max_rows]
+
+
+def _windows(jobs: list[_Job], size: int) -> list[_Job]:
+    """Neighbours of like prompt length, so that batches pad little.
+
+    Only within windows: a run that is cut short still holds a fair sample of the prompts.
+    """
+    return [
+        job
+        for start in range(0, len(jobs), size)
+        for job in sorted(jobs[start : start + size], key=lambda job: len(job.prompt_ids))
+    ]
 
 
 def _write_batch(
     target: TransformersTarget, batch: list[_Job], config: RegenerationConfig, key: str, advance: Any
 ) -> list[dict[str, Any]]:
-    prompts = [target.tokenizer.chat([{"role": "user", "content": job.prompt.text}]) for job in batch]
     uniforms = torch.stack(
         [Streams(config.seed, request=job.request).uniforms(Purpose.EMIT, 0, config.max_new_tokens) for job in batch]
     )
     answers = sample_batch(
         target,
-        prompts,
+        [job.prompt_ids for job in batch],
         params=SamplingParams(temperature=config.temperature),
         max_new_tokens=config.max_new_tokens,
         uniforms=uniforms,
@@ -157,11 +177,11 @@ def _write_batch(
             "license": job.prompt.license,
             "prompt": job.prompt.text,
             "answer": target.tokenizer.decode(answer),
-            "prompt_ids": prompt_ids,
+            "prompt_ids": job.prompt_ids,
             "answer_ids": answer,
             "truncated": answer[-1] not in target.stop_ids,
         }
-        for job, prompt_ids, answer in zip(batch, prompts, answers, strict=True)
+        for job, answer in zip(batch, answers, strict=True)
     ]
 
 
