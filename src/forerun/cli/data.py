@@ -95,13 +95,16 @@ def prepare(
     target: Target = EMBEDDED_TARGET.name,
     dtype: Dtype = "float32",
     max_length: Annotated[int, typer.Option(help="Longer sequences are cut, in tokens.", min=8)] = 512,
+    matmul_precision: Annotated[str, typer.Option(help="highest, or medium to use bfloat16 units.")] = "highest",
     as_json: Json = False,
 ) -> None:
     """Run the target over its answers once and keep what training a drafter needs."""
     console = Console(stderr=True)
     earlier = read_history(answers)["commands"]
-    model = load_target(target, dtype=dtype)
-    config = FeatureConfig(captured_layers=dspark_for(model).captured_layers, max_length=max_length)
+    model = load_target(target, dtype=dtype, optimize=False)  # packed weights are for a few rows, not for whole texts
+    config = FeatureConfig(
+        captured_layers=dspark_for(model).captured_layers, max_length=max_length, matmul_precision=matmul_precision
+    )
     with long_progress(console) as progress:
         rows = capture_features(model, answers, output, config, progress=progress)
     write_history(output, portable_command(sys.argv), earlier, {answers.name: file_sha256(answers)})

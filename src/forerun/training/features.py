@@ -25,6 +25,7 @@ from forerun.models import TransformersTarget
 from forerun.training.jsonl import read_jsonl
 
 _MANIFEST = "manifest.json"
+MATMUL_PRECISIONS = ("highest", "high", "medium")
 _HEAD_TOLERANCE = 1e-2  # logits recomputed from the hidden state, in nats; soft-capped heads miss by far more
 
 
@@ -36,11 +37,20 @@ class FeatureConfig:
         captured_layers: 0-based target layers whose outputs are kept.
         max_length: longer sequences are cut to this many tokens.
         rows_per_shard: answers in one file.
+        matmul_precision: ``highest`` is float32 throughout; ``medium`` lets products run on bfloat16 units.
     """
 
     captured_layers: tuple[int, ...]
     max_length: int = 512
     rows_per_shard: int = 32
+    matmul_precision: str = "highest"
+
+    def __post_init__(self) -> None:
+        """Refuse unknown words."""
+        if self.matmul_precision not in MATMUL_PRECISIONS:
+            raise ForerunError(
+                f"matmul_precision is {self.matmul_precision!r}; choose one of {', '.join(MATMUL_PRECISIONS)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +102,7 @@ def capture_features(
         **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()},
     }
     _claim(folder, manifest)
+    torch.set_float32_matmul_precision(config.matmul_precision)
     starts = range(0, len(rows), config.rows_per_shard)
     task = progress.add_task("Features", total=len(rows))
     for shard, start in enumerate(starts):

@@ -11,13 +11,15 @@ from forerun.errors import ForerunError
 
 
 def portable_command(arguments: list[str]) -> str:
-    """A command as another machine could type it: paths that exist here are cut to their last part."""
+    """A command as another machine could type it: paths are cut to their last part."""
     words = []
     for index, word in enumerate(arguments):
         if index == 0:
             words.append("forerun")
+        elif word.startswith(("/", "./", "../", "~/")) or ("/" in word and Path(word).exists()):
+            words.append(Path(word).name)
         else:
-            words.append(Path(word).name if "/" in word and Path(word).exists() else word)
+            words.append(word)
     return shlex.join(words)
 
 

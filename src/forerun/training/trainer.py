@@ -29,7 +29,7 @@ from forerun.drafters.dspark import DSparkNetwork
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
 from forerun.training.blocks import BlockBatch, make_batch
-from forerun.training.features import FeatureRow
+from forerun.training.features import MATMUL_PRECISIONS, FeatureRow
 from forerun.training.jsonl import append_jsonl
 from forerun.training.objective import TVP, Objective
 
@@ -76,7 +76,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Refuse unknown words before hours of work."""
         _one_of("position_weights", self.position_weights, ("bound", "exp", "uniform"))
-        _one_of("matmul_precision", self.matmul_precision, ("highest", "high", "medium"))
+        _one_of("matmul_precision", self.matmul_precision, MATMUL_PRECISIONS)
         if not 0.0 < self.learning_rate < 1.0:
             raise ForerunError(f"learning_rate is {self.learning_rate}; give a number between 0 and 1")
 
@@ -217,8 +217,8 @@ def _backward(
         return {"loss": 0.0, "acceptance": 0.0, "valid": 0}
     (reduced.mean() + config.confidence_weight * confidence_loss).backward()
     return {
-        "loss": float(reduced.mean()),
-        "confidence_loss": float(confidence_loss),
+        "loss": float(reduced.mean().detach()),
+        "confidence_loss": float(confidence_loss.detach()),
         "acceptance": float(losses.masked_sum(acceptance, batch.valid).mean()),
         "valid": int(reduced.count),
     }
