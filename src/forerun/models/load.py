@@ -78,6 +78,8 @@ def _load_model(name: str, source: str, dtype: torch.dtype) -> PreTrainedModel:
             named = ", ".join(map(str, sorted(report[problem])[:3]))
             raise ForerunError(f"{name}: the checkpoint has {problem.replace('_', ' ')}: {named}; fetch it again")
     assert isinstance(model, PreTrainedModel)
+    if dtype == torch.float64:
+        model.set_experts_implementation("eager")  # the grouped kernels of mixture-of-experts layers refuse float64
     return model
 
 

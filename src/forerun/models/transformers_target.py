@@ -75,7 +75,7 @@ class TransformersTarget(Target):
     ) -> None:
         self._name = name
         self._config = model.config.get_text_config()
-        if model._is_stateful:
+        if model._is_stateful or not _only_attention(model):
             raise ForerunError(
                 f"{name}: recurrent models keep a state that cannot be rolled back; choose an attention-only model"
             )
@@ -229,6 +229,12 @@ class TransformersTarget(Target):
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _only_attention(model: PreTrainedModel) -> bool:
+    """Some hybrids do not call themselves stateful, but name their recurrent or convolutional layers."""
+    kinds = model.config.get_text_config().to_dict().get("layer_types") or []
+    return all(kind.endswith("_attention") and kind != "linear_attention" for kind in kinds)
 
 
 def _decoder_layers(model: PreTrainedModel, num_layers: int, name: str) -> nn.ModuleList:
