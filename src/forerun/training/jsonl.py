@@ -15,14 +15,21 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Every object of a file.
 
     Raises:
-        ForerunError: the file is missing, or a line is not a JSON object (its number is named).
+        ForerunError: the file is missing or not UTF-8, or a line is not a JSON object (its number is named).
     """
+    return [row for _, row in numbered_jsonl(path)]
+
+
+def numbered_jsonl(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Every object of a file with the number of its line, empty lines counted; raises as ``read_jsonl``."""
     if not path.is_file():
         raise ForerunError(f"no such file: {path}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ForerunError(f"{path} is not UTF-8 text (byte {error.start}: {error.reason}); convert it") from error
     rows = []
-    for number, line in enumerate(
-        path.read_text(encoding="utf-8").split("\n"), start=1
-    ):  # not splitlines: U+2028 is text
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: U+2028 is text
         if not line:
             continue
         try:
@@ -33,7 +40,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
             ) from error
         if not isinstance(row, dict):
             raise ForerunError(f"{path}, line {number}: expected a JSON object, found {type(row).__name__}")
-        rows.append(row)
+        rows.append((number, row))
     return rows
 
 

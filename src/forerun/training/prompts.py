@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.errors import ForerunError
-from forerun.training.jsonl import read_jsonl
+from forerun.training.jsonl import numbered_jsonl
 
 _NGRAM_WORDS = 13  # the usual length of decontamination n-grams (GPT-3 and after)
 
@@ -42,19 +42,20 @@ def select_prompts(path: Path, *, licenses: tuple[str, ...], held_out: tuple[Pat
         held_out: JSON-lines files with ``turns``: the suites that evaluation uses.
 
     Raises:
-        ForerunError: a field is missing (line named), or nothing is left.
+        ForerunError: a field is missing or an id stands twice (line named), or nothing is left.
     """
     forbidden = {
         gram
         for suite in held_out
-        for row in read_jsonl(suite)
-        for turn in _turns(row, suite, 0)
+        for number, row in numbered_jsonl(suite)
+        for turn in _turns(row, suite, number)
         for gram in _ngrams(turn)
     }
     prompts: list[TrainingPrompt] = []
     dropped: Counter[str] = Counter()
     seen: set[str] = set()
-    for number, row in enumerate(read_jsonl(path), start=1):
+    lines: dict[str, int] = {}
+    for number, row in numbered_jsonl(path):
         text = _turns(row, path, number)[0].strip()
         if licenses and row.get("license") not in licenses:
             dropped[f"license {row.get('license')}"] += 1
@@ -66,7 +67,11 @@ def select_prompts(path: Path, *, licenses: tuple[str, ...], held_out: tuple[Pat
             dropped["shares a 13-word run with a held-out suite"] += 1
         else:
             seen.add(text)
-            prompts.append(_prompt(row, text, path, number))
+            prompt = _prompt(row, text, path, number)
+            if prompt.id in lines:  # answers are filed under the id: the second prompt's would pass for written
+                raise ForerunError(f"{path}, line {number}: id {prompt.id!r} stands in line {lines[prompt.id]} already")
+            lines[prompt.id] = number
+            prompts.append(prompt)
     if not prompts:
         raise ForerunError(f"{path}: no prompt left ({dict(dropped)}); loosen --license or give another file")
     return PromptSelection(prompts=prompts, dropped=dropped)
