@@ -64,19 +64,24 @@ def _load_model(name: str, source: str, dtype: torch.dtype) -> PreTrainedModel:
     try:
         AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
+        if folder.is_dir():
+            raise ForerunError(f"{name}: the configuration cannot be read ({_first_line(error)})") from error
         raise ForerunError(
             f"unknown model {name!r}: not the embedded {EMBEDDED_TARGET.name!r}, not a model folder, and no model hub "
             f"served it ({_first_line(error)})"
         ) from error
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True)
+        # mismatched sizes are "ignored" so that they come back by name; they are refused below
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
+        )
         model, report = loaded
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ForerunError(f"{name}: the checkpoint cannot be read ({_first_line(error)}); fetch it again") from error
-    for problem in ("missing_keys", "mismatched_keys"):
-        if report[problem]:
-            named = ", ".join(map(str, sorted(report[problem])[:3]))
-            raise ForerunError(f"{name}: the checkpoint has {problem.replace('_', ' ')}: {named}; fetch it again")
+    mismatched = [f"{key} is {tuple(found)} and not {tuple(asked)}" for key, found, asked in report["mismatched_keys"]]
+    for problem, keys in (("missing keys", list(report["missing_keys"])), ("other shapes", mismatched)):
+        if keys:
+            raise ForerunError(f"{name}: the checkpoint has {problem}: {', '.join(sorted(keys)[:3])}; fetch it again")
     assert isinstance(model, PreTrainedModel)
     if dtype == torch.float64:
         model.set_experts_implementation("eager")  # the grouped kernels of mixture-of-experts layers refuse float64
@@ -86,7 +91,7 @@ def _load_model(name: str, source: str, dtype: torch.dtype) -> PreTrainedModel:
 def _load_tokenizer(name: str, source: str, vocab_size: int) -> Tokenizer:
     try:
         return Tokenizer(AutoTokenizer.from_pretrained(source), vocab_size)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the tokenizers library raises bare exceptions for files of another form
         raise ForerunError(f"{name}: its tokenizer cannot be read ({_first_line(error)})") from error
 
 

@@ -21,6 +21,7 @@ from forerun.models.target import Target, TargetCache, TargetStep, TeacherStep
 from forerun.models.tokenizer import Tokenizer
 
 _FINAL_NORM_NAMES = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "final_norm")
+_ATTENTION_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}  # whose keys can be cut anywhere
 _HASHED_VALUES_PER_TENSOR = 4096
 
 
@@ -233,8 +234,7 @@ class TransformersTarget(Target):
 
 def _only_attention(model: PreTrainedModel) -> bool:
     """Some hybrids do not call themselves stateful, but name their recurrent or convolutional layers."""
-    kinds = model.config.get_text_config().to_dict().get("layer_types") or []
-    return all(kind.endswith("_attention") and kind != "linear_attention" for kind in kinds)
+    return set(model.config.get_text_config().to_dict().get("layer_types") or ()) <= _ATTENTION_TYPES
 
 
 def _decoder_layers(model: PreTrainedModel, num_layers: int, name: str) -> nn.ModuleList:
