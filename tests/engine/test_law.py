@@ -5,6 +5,7 @@ declared, so a result can be repeated; alpha is shared among the rows (Bonferron
 """
 
 from collections import Counter
+from itertools import pairwise
 from typing import final
 
 import pytest
@@ -35,7 +36,7 @@ def p_values(generation: Generation, target: TableTarget, params: SamplingParams
     """For each token: how likely at least this much disagreement is among the tokens that followed it."""
     followers = {token: Counter[int]() for token in range(VOCAB)}
     ids = [*generation.request.prompt_ids, *generation.token_ids]
-    for token, following in zip(ids, ids[1:], strict=False):
+    for token, following in pairwise(ids):
         followers[token][following] += 1
     values = {}
     for token, counts in followers.items():
@@ -66,7 +67,7 @@ CASES: dict[str, tuple[Drafter, int | HorizonPolicy, SamplingParams]] = {
 @pytest.mark.parametrize(("drafter", "horizon", "params"), CASES.values(), ids=CASES.keys())
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_answers_have_the_targets_law(drafter: Drafter, horizon: int | HorizonPolicy, params: SamplingParams) -> None:
-    """Catches laws that are exact in the rule and lost on the way: wrong rows, shared numbers, drafts cut after sight."""
+    """Catches what the rule alone cannot show: wrong rows, shared numbers, drafts cut after sight."""
     generation = generate(
         TARGET, [1], drafter=drafter, horizon=horizon, sampling=params, max_new_tokens=TOKENS, seed=SEED
     )
