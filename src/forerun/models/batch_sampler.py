@@ -58,14 +58,15 @@ def sample_batch(
             logits_to_keep=1,
         ).logits[:, 0]
         sampled = law_from_logits(logits, params).sample(uniforms=uniforms[rows, step])
-        writing = []
+        writing, written = [], 0
         for index, (row, token_id) in enumerate(zip(rows.tolist(), sampled.tolist(), strict=True)):
             finished = bool(answers[row]) and answers[row][-1] in stop_ids
             if not finished:
                 answers[row].append(token_id)
+                written += 1
                 if token_id not in stop_ids:
                     writing.append(index)
-        advance(len(writing))
+        advance(written)
         if not writing:
             break
         if len(writing) < _COMPACT_BELOW * len(rows):

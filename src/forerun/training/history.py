@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from forerun.errors import ForerunError
+from forerun.training.whole_file import write_whole
 
 
 def portable_command(arguments: list[str]) -> str:
     """A command as another machine could type it: paths are cut to their last part."""
-    words = []
-    for index, word in enumerate(arguments):
-        if index == 0:
-            words.append("forerun")
-        elif word.startswith(("/", "./", "../", "~/")) or ("/" in word and Path(word).exists()):
-            words.append(Path(word).name)
-        else:
-            words.append(word)
-    return shlex.join(words)
+    return shlex.join(["forerun", *(_portable(word) for word in arguments[1:])])
+
+
+def _portable(word: str) -> str:
+    option, separator, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
+    if value.startswith(("/", "./", "../", "~/")) or ("/" in value and Path(value).exists()):
+        value = Path(value).name
+    return option + separator + value
 
 
 def write_history(path: Path, command: str, earlier: list[str], inputs: dict[str, str]) -> None:
@@ -33,19 +33,25 @@ def write_history(path: Path, command: str, earlier: list[str], inputs: dict[str
         inputs: file names and SHA-256 of what it read.
     """
     record = {"commands": [*earlier, command], "inputs": inputs}
-    _beside(path).parent.mkdir(parents=True, exist_ok=True)
-    _beside(path).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_whole(_beside(path), json.dumps(record, indent=2) + "\n")
 
 
 def read_history(path: Path) -> dict[str, Any]:
     """The record beside a file.
 
     Raises:
-        ForerunError: there is none.
+        ForerunError: there is none, or it is damaged.
     """
     if not _beside(path).is_file():
         raise ForerunError(f"{_beside(path)} is missing; it is written with {path.name} and says how that was made")
-    record: dict[str, Any] = json.loads(_beside(path).read_text(encoding="utf-8"))
+    try:
+        record = json.loads(_beside(path).read_bytes())
+    except ValueError as error:  # neither JSON nor text
+        raise ForerunError(
+            f"{_beside(path)} is damaged ({error}); run the command that made {path.name} again"
+        ) from error
+    if not isinstance(record, dict) or not isinstance(record.get("commands"), list):
+        raise ForerunError(f"{_beside(path)} names no commands; run the command that made {path.name} again")
     return record
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ class RegenerationConfig:
         samples_per_prompt: answers per prompt, by domain; a domain that is not named gets one.
         max_prompts: prompts per domain at most, by domain; a domain that is not named keeps all of them.
         max_rows: rows in all; ``None`` for every job.
-        max_prompt_tokens: longer prompts are left out and counted; one of them would pad its whole batch.
+        max_prompt_tokens: longer prompts are left out and counted; one of them would pad its whole batch. So are
+            those that leave no room for ``max_new_tokens`` in the target's context.
         max_new_tokens: cap on an answer; longer ones are kept and flagged as truncated.
         temperature: 1.0 draws from the target's own law, which is what the drafter has to match.
         batch_size: rows written side by side.
@@ -80,8 +82,9 @@ def regenerate(
         progress: the caller's bars.
 
     Raises:
-        ForerunError: ``output`` was written with other settings or by another target.
+        ForerunError: ``output`` was written with other settings or by another target, or no prompt is short enough.
     """
+    params = SamplingParams(temperature=config.temperature)
     key = _settings_key(target, config)
     jobs = _jobs(target, prompts, config)
     drop_torn_line(output)
@@ -92,15 +95,21 @@ def regenerate(
                 f"{output} was written with other settings or another target; give another --output or delete it"
             )
     done = {row["job"] for row in existing}
-    too_long = sum(len(job.prompt_ids) > config.max_prompt_tokens for job in jobs)
-    jobs = [job for job in jobs if len(job.prompt_ids) <= config.max_prompt_tokens]
+    longest = min(config.max_prompt_tokens, target.max_positions - config.max_new_tokens)
+    too_long = sum(len(job.prompt_ids) > longest for job in jobs)
+    jobs = [job for job in jobs if len(job.prompt_ids) <= longest]
+    if not jobs:
+        raise ForerunError(
+            f"no prompt has {longest} tokens or fewer; raise --max-prompt-tokens, or lower --max-new-tokens if the "
+            f"context of {target.max_positions} is full"
+        )
     todo = _windows([job for job in jobs if job.name not in done], _WINDOW_BATCHES * config.batch_size)
     output.parent.mkdir(parents=True, exist_ok=True)
     task = progress.add_task("Answers", total=len(jobs), completed=len(jobs) - len(todo))
     tokens = progress.add_task("Tokens", total=None)
     for start in range(0, len(todo), config.batch_size):
         batch = todo[start : start + config.batch_size]
-        rows = _write_batch(target, batch, config, key, lambda amount: progress.advance(tokens, amount))
+        rows = _write_batch(target, batch, params, config, key, lambda amount: progress.advance(tokens, amount))
         append_jsonl(output, rows)
         progress.advance(task, len(batch))
     rows = read_jsonl(output)
@@ -155,7 +164,12 @@ def _windows(jobs: list[_Job], size: int) -> list[_Job]:
 
 
 def _write_batch(
-    target: TransformersTarget, batch: list[_Job], config: RegenerationConfig, key: str, advance: Any
+    target: TransformersTarget,
+    batch: list[_Job],
+    params: SamplingParams,
+    config: RegenerationConfig,
+    key: str,
+    advance: Callable[[int], None],
 ) -> list[dict[str, Any]]:
     uniforms = torch.stack(
         [Streams(config.seed, request=job.request).uniforms(Purpose.EMIT, 0, config.max_new_tokens) for job in batch]
@@ -163,7 +177,7 @@ def _write_batch(
     answers = sample_batch(
         target,
         [job.prompt_ids for job in batch],
-        params=SamplingParams(temperature=config.temperature),
+        params=params,
         max_new_tokens=config.max_new_tokens,
         uniforms=uniforms,
         advance=advance,
