@@ -17,12 +17,14 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from rich.progress import Progress
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
-from forerun.training.jsonl import read_jsonl
+from forerun.training.jsonl import numbered_jsonl
+from forerun.training.whole_file import write_whole
 
 _MANIFEST = "manifest.json"
 MATMUL_PRECISIONS = ("highest", "high", "medium")
@@ -93,7 +95,7 @@ def capture_features(
     Raises:
         ForerunError: the folder belongs to other data or settings, or the target's head is not a plain matrix product.
     """
-    rows = [row for row in read_jsonl(answers) if len(row["answer_ids"]) >= 2]
+    rows = _answers(answers)
     if not rows:
         raise ForerunError(f"{answers}: no answer of two tokens or more; regenerate first")
     manifest = {
@@ -101,6 +103,7 @@ def capture_features(
         "target": target.fingerprint,
         "tokenizer": target.tokenizer.fingerprint,
         "dtype": str(target.dtype),
+        "rows": len(rows),
         **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()},
     }
     _claim(folder, manifest)
@@ -120,22 +123,41 @@ def read_features(folder: Path) -> list[FeatureRow]:
     """All rows of a folder that ``capture_features`` finished, in order.
 
     Raises:
-        ForerunError: no such folder, or a shard's rows do not add up.
+        ForerunError: no such folder, a shard is missing or damaged, or its rows do not add up.
     """
-    shards = sorted(folder.glob("shard-*.safetensors"))
-    if not (folder / _MANIFEST).is_file() or not shards:
-        raise ForerunError(f"{folder}: no captured features; run forerun data prepare first")
-    return [row for shard in shards for row in _read_shard(shard)]
+    expected = read_manifest(folder)["rows"]
+    rows = [row for shard in sorted(folder.glob("shard-*.safetensors")) for row in _read_shard(shard)]
+    if len(rows) != expected:
+        raise ForerunError(
+            f"{folder} holds {len(rows)} of {expected} rows; run forerun data prepare again, it goes on where it was"
+        )
+    return rows
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Settings with which the folder was written."""
-    manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+    """Settings with which the folder was written.
+
+    Raises:
+        ForerunError: no such folder.
+    """
+    path = folder / _MANIFEST
+    if not path.is_file():
+        raise ForerunError(f"{folder}: no captured features; run forerun data prepare first")
+    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return manifest
 
 
+def _answers(path: Path) -> list[dict[str, Any]]:
+    """Rows that a drafter can learn from: two answer tokens make one block."""
+    rows = numbered_jsonl(path)
+    for number, row in rows:
+        missing = [field for field in ("job", "prompt_ids", "answer_ids") if field not in row]
+        if missing:
+            raise ForerunError(f"{path}, line {number}: field {missing[0]!r} is missing; run forerun data regenerate")
+    return [row for _, row in rows if len(row["answer_ids"]) >= 2]
+
+
 def _claim(folder: Path, manifest: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / _MANIFEST
     if path.is_file():
         found = read_manifest(folder)
@@ -143,7 +165,7 @@ def _claim(folder: Path, manifest: dict[str, Any]) -> None:
         if differing:
             raise ForerunError(f"{folder} holds features of another {differing[0]}; give another folder or delete it")
     else:
-        path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(manifest, indent=2) + "\n")
 
 
 def _shard_path(folder: Path, shard: int) -> Path:
@@ -189,7 +211,12 @@ def _check_head(target: TransformersTarget, logits: Tensor, final_hidden: Tensor
 
 
 def _read_shard(path: Path) -> list[FeatureRow]:
-    tensors = load_file(path)
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise ForerunError(
+            f"{path}: corrupt or truncated ({error}); delete the file and run forerun data prepare again"
+        ) from error
     jobs = json.loads(_metadata(path)["jobs"])
     lengths = tensors["lengths"].tolist()
     if sum(lengths) != len(tensors["token_ids"]) or len(jobs) != len(lengths):
