@@ -10,9 +10,9 @@ from rich.progress import Progress
 
 from forerun.models import TransformersTarget, tiny_target
 from forerun.training import FeatureConfig, FeatureRow, TrainingPrompt, capture_features, read_features
-from tests.support.tokenizers import VOCAB_SIZE, byte_tokenizer, text_tokenizer
+from tests.support.tokenizers import EOS, SPECIAL_TOKENS, VOCAB_SIZE, text_tokenizer
 
-STOP_ID = byte_tokenizer().convert_tokens_to_ids("<eos>")
+STOP_ID = SPECIAL_TOKENS.index(EOS)
 
 
 def no_bars() -> Progress:

@@ -1,6 +1,7 @@
 """What the target thinks of its answers, captured once: right, whole, and of the data and settings it says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import final
 
@@ -140,22 +141,20 @@ def test_a_deleted_shard_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("config", "named"),
     [
-        ({"captured_layers": (0,)}, "captured_layers"),
-        ({"captured_layers": (1, 0)}, "captured_layers"),
-        ({"max_length": 10}, "max_length"),
-        ({"rows_per_shard": 4}, "rows_per_shard"),
-        ({"matmul_precision": "high"}, "matmul_precision"),
+        (replace(CONFIG, captured_layers=(0,)), "captured_layers"),
+        (replace(CONFIG, captured_layers=(1, 0)), "captured_layers"),
+        (replace(CONFIG, max_length=10), "max_length"),
+        (replace(CONFIG, rows_per_shard=4), "rows_per_shard"),
+        (replace(CONFIG, matmul_precision="high"), "matmul_precision"),
     ],
 )
-def test_other_settings_are_refused(tmp_path: Path, change: dict[str, object], named: str) -> None:
+def test_other_settings_are_refused(tmp_path: Path, config: FeatureConfig, named: str) -> None:
     """C53. Catches old shards under new settings."""
     capture(tmp_path)
-    config = FeatureConfig(**{"captured_layers": (0, 1), "rows_per_shard": 3} | change)
     with pytest.raises(ForerunError, match=f"another {named}; give another folder"):
         capture(tmp_path, config)
-    torch.set_float32_matmul_precision("highest")
 
 
 def test_other_data_and_other_targets_are_refused(tmp_path: Path) -> None:
@@ -201,7 +200,7 @@ def test_plain_heads_of_all_families_are_taken(tmp_path: Path, family: str) -> N
 def test_values_beyond_half_precision_are_refused(tmp_path: Path) -> None:
     """Catches infinities in the shards, which would turn every loss into NaN hours later."""
     target = chat_target()
-    target.model.get_input_embeddings().weight.mul_(1e6)
+    target.embedding_weight.mul_(1e6)
     with pytest.raises(ForerunError, match="too large for half precision"):
         capture(tmp_path, target=target)
     assert not shards(tmp_path)

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, final
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from forerun import losses
@@ -34,6 +35,10 @@ class Objective(ABC):
             step: updates made so far.
             total_steps: of the run.
         """
+
+    def has_value(self, labels: Int[Tensor, "*batch"]) -> Bool[Tensor, "*batch"]:
+        """Positions that enter the mean: all, unless an objective needs what a position lacks."""
+        return torch.ones_like(labels, dtype=torch.bool)
 
     @abstractmethod
     def describe(self) -> str:
@@ -117,6 +122,10 @@ class CrossEntropy(Objective):
     ) -> Tensor:
         """See :class:`Objective`."""
         return losses.cross_entropy(labels, draft_logits)
+
+    def has_value(self, labels: Tensor) -> Tensor:
+        """Tokens that cannot be drafted have no cross-entropy; counting them would dilute the mean."""
+        return labels >= 0
 
     def describe(self) -> str:
         """See :class:`Objective`."""

@@ -7,9 +7,7 @@ run that is killed and resumed ends in the same weights, bit for bit on a CPU, a
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import os
 import random
 import time
 from dataclasses import asdict, dataclass, field
@@ -32,9 +30,9 @@ from forerun.training.blocks import BlockBatch, make_batch
 from forerun.training.features import MATMUL_PRECISIONS, FeatureRow
 from forerun.training.jsonl import append_jsonl
 from forerun.training.objective import TVP, Objective
-
-_STATE_FILE = "state.pt"
-_LOG_FILE = "log.jsonl"
+from forerun.training.run_state import LOG_FILE, resume_state, run_identity, save_state
+from forerun.training.teacher import Teacher, draft_logits
+from forerun.training.validation import validate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,18 +128,25 @@ def train(
         progress: the caller's bars.
 
     Raises:
-        ForerunError: a state exists and ``resume`` is false, the state is of another run, or the loss is not finite.
+        ForerunError: a state exists and ``resume`` is false, the state is damaged or of another run, no held-out answer
+            is longer than a block, or the loss is not finite.
     """
     torch.set_float32_matmul_precision(config.matmul_precision)
     training, validation = split_rows(
         [row for row in rows if len(row.token_ids) - row.prompt_length >= 2], config.validation_share
     )
+    if all(len(row.token_ids) - row.prompt_length <= drafter_config.block_size for row in validation):
+        raise ForerunError(
+            f"none of {len(validation)} held-out answers is longer than a block of {drafter_config.block_size} tokens, "
+            "so none can show how far drafts get; add data or draft fewer tokens"
+        )
+    identity = run_identity(_settings(config), drafter_config, vocabulary, target, rows)
     network = DSparkNetwork(drafter_config)
     norm_weight = dict(target.final_norm.named_parameters())["weight"].float()
     network.initialise(generator=torch.Generator().manual_seed(config.seed), final_norm_weight=norm_weight)
     teacher = Teacher(target, vocabulary)
     optimizer = _optimizer(network, config)
-    start, seconds = _resume(network, optimizer, config, run_folder, resume)
+    start, seconds = resume_state(network, optimizer, identity, run_folder, resume)
     weights = _position_weights(config, drafter_config.block_size)
     task = progress.add_task("Training", total=config.steps, completed=start)
     anchors = sum(_anchors_of(training, config, step) for step in range(start))
@@ -164,41 +169,14 @@ def train(
             )
         optimizer.step()
         anchors += int(batch.valid[:, :, 0].sum())
-        append_jsonl(run_folder / _LOG_FILE, [{"step": step, "gradient_norm": float(norm), **metrics}])
+        append_jsonl(run_folder / LOG_FILE, [{"step": step, "gradient_norm": float(norm), **metrics}])
         progress.update(task, advance=1, description=f"Training (1 - TV {metrics['acceptance']:.3f})")
         if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
-            _save(network, optimizer, config, step + 1, seconds + time.perf_counter() - began, run_folder)
+            save_state(network, optimizer, identity, step + 1, seconds + time.perf_counter() - began, run_folder)
     total_seconds = seconds + time.perf_counter() - began
     return TrainResult(
         network=network, validation=validate(network, teacher, validation), anchors=anchors, seconds=total_seconds
     )
-
-
-class Teacher:
-    """The target's side of the loss: embeddings of anchors, head rows of the draft vocabulary, laws of positions."""
-
-    def __init__(self, target: TransformersTarget, vocabulary: DraftVocabulary) -> None:
-        """Copies the rows it needs in float32."""
-        self.vocabulary = vocabulary
-        self.embedding = target.embedding_weight.float()
-        self.head = target.head_weight[vocabulary.target_ids].float()
-
-    def log_probs(self, batch: BlockBatch) -> Float[Tensor, "rows blocks slots draft_vocab"]:
-        """The target's law at every slot, gathered at the draft vocabulary and not renormalised."""
-        return functional.linear(batch.final_hidden, self.head) - batch.log_normaliser[..., None]
-
-
-def draft_logits(
-    network: DSparkNetwork, teacher: Teacher, batch: BlockBatch
-) -> tuple[Float[Tensor, "rows blocks slots draft_vocab"], Float[Tensor, "rows blocks slots"]]:
-    """The drafter's logits and confidence log-odds on a teacher-forced batch; the same network calls as in decoding."""
-    context = network.context_layers(batch.features, 0)
-    anchor_ids = batch.previous[:, :, 0]
-    hidden = network.block_hidden(context, teacher.embedding[anchor_ids], batch.anchors, batch.visible)
-    previous = teacher.vocabulary.to_draft(batch.previous)
-    logits = functional.linear(hidden, teacher.head) + network.markov_logits(previous)
-    # The confidence head learns to read the backbone; it does not bend it.
-    return logits, network.confidence_logits(hidden.detach(), previous)
 
 
 def _backward(
@@ -209,7 +187,7 @@ def _backward(
         target_log_probs = teacher.log_probs(batch)
     labels = losses.draft_labels(batch.labels, teacher.vocabulary.target_ids)
     values = config.objective.values(target_log_probs, logits, labels, step=step, total_steps=config.steps)
-    reduced = losses.masked_sum(values, batch.valid, weights)
+    reduced = losses.masked_sum(values, batch.valid & config.objective.has_value(labels), weights)
     acceptance = losses.acceptance(target_log_probs, logits)  # detached: a label, not a path for gradients
     calibration = functional.binary_cross_entropy_with_logits(confidence, acceptance.clamp(0, 1), reduction="none")
     confidence_loss = losses.masked_sum(calibration, batch.valid).mean()
@@ -222,34 +200,6 @@ def _backward(
         "acceptance": float(losses.masked_sum(acceptance, batch.valid).mean()),
         "valid": int(reduced.count),
     }
-
-
-@torch.no_grad()
-def validate(network: DSparkNetwork, teacher: Teacher, rows: list[FeatureRow], *, blocks: int = 16) -> dict[str, float]:
-    """Teacher-forced metrics on rows that training never saw, over evenly spaced anchors.
-
-    ``predicted_tau`` is one plus the unbiased expected acceptance length (not the product of the alphas), over blocks
-    whose every slot has a label.
-    """
-    slots = network.config.block_size
-    per_position, totals, lengths, squared = torch.zeros(slots), torch.zeros(slots), [], []
-    for row in rows:
-        batch = make_batch([row], blocks=blocks, slots=slots, generator=None)
-        logits, confidence = draft_logits(network, teacher, batch)
-        target_log_probs = teacher.log_probs(batch)
-        acceptance = losses.acceptance(target_log_probs, logits)
-        labels = losses.draft_labels(batch.labels, teacher.vocabulary.target_ids)
-        ratios = losses.token_acceptance(labels, target_log_probs, logits)
-        per_position += (acceptance * batch.valid).sum(dim=(0, 1))
-        totals += batch.valid.sum(dim=(0, 1))
-        whole = batch.valid.all(dim=-1)
-        lengths.append(losses.expected_acceptance_length(acceptance[whole], ratios[whole]))
-        squared.append(((confidence.sigmoid() - acceptance) ** 2)[batch.valid])
-    alphas = per_position / totals.clamp(min=1)
-    metrics = {f"acceptance_{index + 1}": float(alpha) for index, alpha in enumerate(alphas)}
-    metrics["predicted_tau"] = 1.0 + float(torch.cat(lengths).mean())
-    metrics["confidence_mean_squared_error"] = float(torch.cat(squared).mean())
-    return metrics
 
 
 def learning_rate_at(config: TrainConfig, step: int) -> float:
@@ -301,51 +251,7 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
         raise ForerunError(f"{name} is {value!r}; choose one of {', '.join(known)}")
 
 
-def _identity(config: TrainConfig) -> str:
-    """What must not change between the parts of one run; how often it is saved may."""
+def _settings(config: TrainConfig) -> dict[str, Any]:
+    """What shapes the weights; how often they are saved does not."""
     settings = {key: value for key, value in asdict(config).items() if key not in ("save_every", "objective")}
-    return json.dumps(settings | {"objective": config.objective.describe()}, sort_keys=True)
-
-
-def _save(
-    network: DSparkNetwork, optimizer: torch.optim.AdamW, config: TrainConfig, step: int, seconds: float, folder: Path
-) -> None:
-    state = {
-        "network": network.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "step": step,
-        "seconds": seconds,
-        "identity": _identity(config),
-    }
-    part = folder / f"{_STATE_FILE}.part"
-    torch.save(state, part)
-    os.replace(part, folder / _STATE_FILE)
-
-
-def _resume(
-    network: DSparkNetwork, optimizer: torch.optim.AdamW, config: TrainConfig, folder: Path, resume: bool
-) -> tuple[int, float]:
-    path = folder / _STATE_FILE
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / _LOG_FILE).unlink(missing_ok=True)
-        return 0, 0.0
-    if not resume:
-        raise ForerunError(
-            f"{folder} holds a run already; pass --resume to go on with it, or give another --run folder"
-        )
-    state: dict[str, Any] = torch.load(path, weights_only=True)
-    if state["identity"] != _identity(config):
-        raise ForerunError(
-            f"{folder} holds a run with other settings; repeat its settings to resume, or give another --run folder"
-        )
-    network.load_state_dict(state["network"])
-    optimizer.load_state_dict(state["optimizer"])
-    _trim_log(folder / _LOG_FILE, state["step"])
-    return int(state["step"]), float(state["seconds"])
-
-
-def _trim_log(path: Path, step: int) -> None:
-    """Steps after the saved state are made again; their lines would stand twice."""
-    kept = [line for line in path.read_text(encoding="utf-8").split("\n") if line and json.loads(line)["step"] < step]
-    path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    return settings | {"objective": config.objective.describe()}
