@@ -101,8 +101,8 @@ def resume_state(
         )
     try:
         state: dict[str, Any] = torch.load(path, weights_only=True)
-        saved = state["identity"]
-    except (RuntimeError, EOFError, KeyError, UnpicklingError) as error:
+        saved = dict(state["identity"])
+    except (RuntimeError, EOFError, UnpicklingError, LookupError, TypeError, ValueError) as error:
         raise ForerunError(f"{path}: corrupt or truncated; delete the file to start again") from error
     differing = [part for part in identity if saved.get(part) != identity[part]]
     if differing:
