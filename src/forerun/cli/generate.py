@@ -59,10 +59,8 @@ def generate(
         seed=seed,
     )
     if not as_json:
-        print(answer.prefill.text, end="", flush=True)
-    for record in answer:
-        if not as_json:
-            print(record.text, end="", flush=True)
+        for piece in answer.stream():
+            print(piece, end="", flush=True)
     totals = answer.totals
     if as_json:
         summary = {

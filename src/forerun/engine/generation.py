@@ -59,8 +59,8 @@ class Generation:
         watch: ends the answer and makes its text.
 
     Example:
-        >>> for record in generation:  # doctest: +SKIP
-        ...     print(record.text, end="")
+        >>> for piece in generation.stream():  # doctest: +SKIP
+        ...     print(piece, end="")
     """
 
     def __init__(self, request: Request, watch: StopWatch) -> None:
@@ -90,6 +90,12 @@ class Generation:
                 self._records.append(self._run_round())
             yield self._records[index]
             index += 1
+
+    def stream(self) -> Iterator[str]:
+        """Text as it becomes readable; the pieces joined are ``text``."""
+        yield self.prefill.text
+        for record in self:
+            yield record.text
 
     @property
     def records(self) -> list[RoundRecord]:
