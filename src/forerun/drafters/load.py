@@ -31,7 +31,7 @@ def load_drafter(path: str | os.PathLike[str], target: TransformersTarget, *, op
         raise ForerunError(f"{folder}: no {CONFIG_FILE}; give a folder that forerun train wrote")
     try:
         architecture = json.loads(config.read_text(encoding="utf-8")).get("architecture")
-    except (json.JSONDecodeError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:  # no UTF-8, no JSON, no object
         raise ForerunError(f"{config}: not a JSON object ({error}); the file is damaged") from error
     if architecture != "dspark":
         raise ForerunError(f"{config}: unknown architecture {architecture!r}; this version reads dspark")

@@ -63,14 +63,15 @@ def save_dspark(
         "golden.states": states,
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    save_file({name: value.contiguous() for name, value in tensors.items()}, scratch / WEIGHTS_FILE)
-    (scratch / CONFIG_FILE).write_text(network.config.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    (scratch / PROVENANCE_FILE).write_text(provenance.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    scratch.chmod(0o755)
-    if folder.exists():
-        shutil.rmtree(folder)
-    scratch.rename(folder)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+        fresh, former = Path(scratch) / "fresh", Path(scratch) / "former"
+        fresh.mkdir()
+        save_file({name: value.contiguous() for name, value in tensors.items()}, fresh / WEIGHTS_FILE)
+        (fresh / CONFIG_FILE).write_text(network.config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (fresh / PROVENANCE_FILE).write_text(provenance.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        if folder.exists():
+            folder.rename(former)
+        fresh.rename(folder)
 
 
 def load_dspark(folder: Path, target: TransformersTarget, *, optimize: bool = True) -> DSparkDrafter:
@@ -93,18 +94,17 @@ def load_dspark(folder: Path, target: TransformersTarget, *, optimize: bool = Tr
     network = DSparkNetwork(config)
     weights = {}
     for name, value in network.state_dict().items():
-        stored = _take(tensors, _WEIGHT_PREFIX + name, folder)
-        if stored.shape != value.shape:
-            raise ForerunError(
-                f"{folder}: tensor {name} has shape {tuple(stored.shape)}, the config asks for {tuple(value.shape)}"
-            )
-        weights[name] = stored.float()
+        weights[name] = _take(tensors, _WEIGHT_PREFIX + name, folder, tuple(value.shape)).float()
     network.load_state_dict(weights)
-    vocabulary = DraftVocabulary(_take(tensors, "draft_vocabulary", folder), config.target_vocab_size)
-    golden = tuple(_take(tensors, f"golden.{part}", folder) for part in ("token_ids", "features", "states"))
+    chosen = _take(tensors, "draft_vocabulary", folder, (config.draft_vocab_size,))
+    vocabulary = DraftVocabulary(chosen, config.target_vocab_size)
+    layers, hidden = len(config.captured_layers), config.hidden_size
+    token_ids = _take(tensors, "golden.token_ids", folder, (_GOLDEN_POSITIONS,))
+    features = _take(tensors, "golden.features", folder, (_GOLDEN_POSITIONS - 1, layers, hidden))
+    states = _take(tensors, "golden.states", folder, (config.block_size, hidden))
     if tensors:
         raise ForerunError(f"{folder}: unknown tensor {sorted(tensors)[0]}; the file is of another version")
-    _check_golden(network, target, golden[0], golden[1], golden[2], folder)
+    _check_golden(network, target, token_ids, features, states, folder)
     return DSparkDrafter(network, vocabulary, target, optimize=optimize)
 
 
@@ -137,7 +137,10 @@ def _read_text(path: Path) -> str:
         raise ForerunError(
             f"{path.parent}: no {path.name}; a drafter folder holds {CONFIG_FILE}, {PROVENANCE_FILE} and {WEIGHTS_FILE}"
         )
-    return path.read_text(encoding="utf-8")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ForerunError(f"{path}: not text ({error.reason} at byte {error.start}); the file is damaged") from error
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -151,12 +154,15 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise ForerunError(f"{path}: corrupt or truncated ({error}); fetch it again") from error
 
 
-def _take(tensors: dict[str, Tensor], name: str, folder: Path) -> Tensor:
+def _take(tensors: dict[str, Tensor], name: str, folder: Path, shape: tuple[int, ...] | None = None) -> Tensor:
     if name not in tensors:
         raise ForerunError(
             f"{folder / WEIGHTS_FILE}: tensor {name} is missing; the checkpoint is incomplete, fetch it again"
         )
-    return tensors.pop(name)
+    stored = tensors.pop(name)
+    if shape is not None and stored.shape != shape:
+        raise ForerunError(f"{folder}: tensor {name} has shape {tuple(stored.shape)}, the config asks for {shape}")
+    return stored
 
 
 def _first_problem(error: ValidationError) -> str:

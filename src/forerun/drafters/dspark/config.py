@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
 
 @final
@@ -29,7 +29,7 @@ class DSparkConfig(BaseModel):
     architecture: Literal["dspark"] = "dspark"
     hidden_size: int = Field(gt=0)
     target_vocab_size: int = Field(gt=0)
-    captured_layers: tuple[int, ...] = Field(min_length=1)
+    captured_layers: tuple[NonNegativeInt, ...] = Field(min_length=1)
     captured_convention: Literal["output_of_zero_based_layer"] = "output_of_zero_based_layer"
     num_layers: int = Field(gt=0)
     num_heads: int = Field(gt=0)

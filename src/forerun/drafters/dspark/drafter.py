@@ -38,6 +38,10 @@ class DSparkDrafter(Drafter):
         self, network: DSparkNetwork, vocabulary: DraftVocabulary, target: TransformersTarget, *, optimize: bool = True
     ) -> None:
         check_fits(network.config, target)
+        if len(vocabulary) != network.config.draft_vocab_size:
+            raise ForerunError(
+                f"the draft vocabulary has {len(vocabulary)} tokens, the network {network.config.draft_vocab_size}"
+            )
         self.config = network.config
         self.vocabulary = vocabulary
         self.embedding_weight = target.embedding_weight
