@@ -2,20 +2,12 @@
 
 import pytest
 import torch
-from tokenizers import Tokenizer as RawTokenizer
-from transformers import PreTrainedTokenizerFast
 
 from forerun.errors import ForerunError
 from forerun.models import Tokenizer, tiny_target
-from tests.support.tokenizers import USER, VOCAB_SIZE, byte_tokenizer, text_tokenizer
+from tests.support.tokenizers import USER, VOCAB_SIZE, byte_tokenizer, respelled, text_tokenizer
 
 MESSAGES = [{"role": "user", "content": "the cat"}]
-
-
-def respelled(special: str, spelling: str) -> Tokenizer:
-    """The test tokenizer with one special token spelled otherwise."""
-    text = byte_tokenizer().backend_tokenizer.to_str().replace(special, spelling)
-    return Tokenizer(PreTrainedTokenizerFast(tokenizer_object=RawTokenizer.from_str(text)), VOCAB_SIZE)
 
 
 def test_a_rendered_conversation_has_one_bos() -> None:
@@ -53,7 +45,7 @@ def test_without_a_template_chat_is_refused() -> None:
 def test_hashes_differ_where_a_token_differs_and_nowhere_else() -> None:
     """Catches hashes of the wrong id, and ones that depend on the process."""
     own = text_tokenizer().token_hashes()
-    other = respelled(USER, "<person>").token_hashes()
+    other = respelled({USER: "<person>"}).token_hashes()
     assert own.shape == (VOCAB_SIZE,) and own.dtype == torch.int32
     assert (own != other).nonzero().tolist() == [[2]]
     assert own[0].item() == 1937009903  # first four bytes of SHA-256 of "<bos>", little endian
@@ -64,7 +56,7 @@ def test_the_fingerprint_follows_vocabulary_and_template() -> None:
     own = text_tokenizer().fingerprint
     assert own == Tokenizer(byte_tokenizer(), VOCAB_SIZE).fingerprint
     assert own != Tokenizer(byte_tokenizer(chat_template=False), VOCAB_SIZE).fingerprint
-    assert own != respelled(USER, "<person>").fingerprint
+    assert own != respelled({USER: "<person>"}).fingerprint
 
 
 def test_ids_past_the_vocabulary_have_a_name_and_a_hash() -> None:

@@ -1,5 +1,6 @@
 """A real byte-level tokenizer with a chat template, made on the spot: no file, no network."""
 
+from collections.abc import Mapping
 from functools import cache
 
 from tokenizers import Tokenizer as RawTokenizer
@@ -45,3 +46,11 @@ def byte_tokenizer(*, chat_template: bool = True) -> PreTrainedTokenizerFast:
 def text_tokenizer(vocab_size: int = VOCAB_SIZE) -> Tokenizer:
     """The same behind the package's interface."""
     return Tokenizer(byte_tokenizer(), vocab_size)
+
+
+def respelled(spellings: Mapping[str, str]) -> Tokenizer:
+    """The same with some special tokens spelled otherwise."""
+    text = byte_tokenizer().backend_tokenizer.to_str()
+    for old, new in spellings.items():
+        text = text.replace(old, new)
+    return Tokenizer(PreTrainedTokenizerFast(tokenizer_object=RawTokenizer.from_str(text)), VOCAB_SIZE)

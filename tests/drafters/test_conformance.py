@@ -1,0 +1,208 @@
+"""What every drafter promises. A new drafter class finds itself in this suite or turns it red."""
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from forerun.distributions import PointLaw, SamplingParams
+from forerun.drafters import Drafter, DrafterSession, DraftModel, DSparkDrafter, PromptLookup
+from forerun.engine import generate
+from forerun.models import TransformersTarget, tiny_target
+from forerun.verification import Proposal
+from tests.engine.test_greedy import run_in_step
+from tests.support.dspark import every_other, tiny_dspark
+from tests.support.horizons import Forced
+from tests.support.targets import fresh_greedy, random_table
+
+VOCAB = 6
+PARAMS = SamplingParams()
+CLOSE = 1e-12
+"""Float64; pieces and whole differ by rounding at most."""
+IDS = torch.tensor([3, 1, 4, 1, 5, 2, 3, 1, 4])
+
+
+@cache
+def target() -> TransformersTarget:
+    return tiny_target(vocab_size=VOCAB)
+
+
+MAKERS: dict[str, Callable[[], Drafter]] = {
+    "PromptLookup": lambda: PromptLookup(VOCAB, max_horizon=4),
+    "DraftModel": lambda: DraftModel(tiny_target(seed=1, vocab_size=VOCAB, hidden_size=16), target(), max_horizon=4),
+    "DSparkDrafter": lambda: tiny_dspark(target()),
+    "DSparkDrafter, pruned": lambda: tiny_dspark(target(), vocabulary=every_other(target())),
+}
+
+
+def test_every_drafter_of_the_package_is_in_this_suite() -> None:
+    """Catches a new drafter that nobody tests."""
+    classes = {kind.__name__ for kind in Drafter.__subclasses__() if kind.__module__.startswith("forerun.")}
+    assert classes == {name.partition(",")[0] for name in MAKERS}
+    assert {DSparkDrafter.__name__, DraftModel.__name__, PromptLookup.__name__} <= classes
+
+
+@pytest.fixture(params=MAKERS, scope="module")
+def drafter(request: pytest.FixtureRequest) -> Drafter:
+    return MAKERS[request.param]()
+
+
+def feed(drafter: Drafter, session: DrafterSession, ids: Int[Tensor, " length"], sizes: tuple[int, ...] = ()) -> None:
+    """Hand tokens over as the engine would: the target's features with them, in pieces of these sizes."""
+    features = target().forward(ids, target().new_cache(), captured=drafter.captured_layers).features
+    for piece, rows in zip(
+        ids.split([*sizes, len(ids) - sum(sizes)]), features.split([*sizes, len(ids) - sum(sizes)]), strict=True
+    ):
+        session.extend(piece, rows)
+
+
+def started(drafter: Drafter, ids: Int[Tensor, " length"] = IDS) -> DrafterSession:
+    session = drafter.new_session()
+    feed(drafter, session, ids)
+    return session
+
+
+def uniforms(seed: int, count: int = 4) -> Float[Tensor, " count"]:
+    return torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def propose(session: DrafterSession, seed: int, horizon: int = 4, params: SamplingParams = PARAMS) -> Proposal:
+    return session.propose(2, horizon, params, uniforms=uniforms(seed)[:horizon])
+
+
+def test_a_drafter_describes_itself(drafter: Drafter) -> None:
+    """Catches limits and layers that do not fit the target."""
+    assert drafter.name
+    assert drafter.max_horizon == 4
+    assert all(0 <= layer < target().num_layers for layer in drafter.captured_layers)
+    assert drafter.max_positions is None or drafter.max_positions > 0
+    assert drafter.prefix_consistent
+
+
+@pytest.mark.parametrize("params", [PARAMS, SamplingParams(temperature=0.5, top_k=2), SamplingParams(temperature=0.0)])
+def test_proposals_are_tokens_with_their_laws(drafter: Drafter, params: SamplingParams) -> None:
+    """Catches laws that are no laws, of another vocabulary, or before processing."""
+    session = started(drafter)
+    for seed in range(6):
+        proposal = propose(session, seed, params=params)
+        assert proposal.horizon <= 4
+        assert proposal.law.vocab_size == VOCAB
+        probs = proposal.law.dense()
+        torch.testing.assert_close(probs.sum(-1), torch.ones(proposal.horizon, dtype=torch.float64))
+        assert bool((proposal.law.prob_of(proposal.token_ids) > 0).all())
+        if params.top_k is not None:
+            assert bool(((probs > 0).sum(-1) <= params.top_k).all())
+        if params.greedy:
+            assert isinstance(proposal.law, PointLaw)
+
+
+def test_a_shorter_horizon_leaves_the_earlier_drafts_alone(drafter: Drafter) -> None:
+    """Catches a horizon that changes what is drafted: the choice of a horizon would then change laws."""
+    whole = propose(started(drafter), seed=1)
+    for horizon in range(1, 4):
+        shorter = propose(started(drafter), seed=1, horizon=horizon)
+        assert shorter.token_ids.tolist() == whole.token_ids[:horizon].tolist()
+        torch.testing.assert_close(shorter.law.dense(), whole.law.dense()[:horizon], rtol=0, atol=CLOSE)
+
+
+def test_uniforms_decide_everything(drafter: Drafter) -> None:
+    """Catches other sources of randomness; and a drafter that samples must use the numbers it is given."""
+    for seed in range(3):
+        first, second = propose(started(drafter), seed), propose(started(drafter), seed)
+        assert first.token_ids.tolist() == second.token_ids.tolist()
+        assert torch.equal(first.law.dense(), second.law.dense())
+    drafts = {tuple(propose(started(drafter), seed).token_ids.tolist()) for seed in range(8)}
+    assert (len(drafts) > 1) == (not isinstance(drafter, PromptLookup))
+
+
+def test_proposing_changes_nothing(drafter: Drafter) -> None:
+    """Catches drafts that stay in the drafter's state although they may be rejected."""
+    session = started(drafter)
+    first = propose(session, seed=1)
+    propose(session, seed=2, horizon=2)
+    again = propose(session, seed=1)
+    assert session.length == len(IDS)
+    assert again.token_ids.tolist() == first.token_ids.tolist()
+    torch.testing.assert_close(again.law.dense(), first.law.dense(), rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (8,), (4, 3), (1, 7)])
+def test_tokens_may_come_in_any_pieces(drafter: Drafter, sizes: tuple[int, ...]) -> None:
+    """Catches positions and n-grams that break at the border of two pieces, with drafts in between."""
+    session = drafter.new_session()
+    features = target().forward(IDS, target().new_cache(), captured=drafter.captured_layers).features
+    start = 0
+    for size in (*sizes, len(IDS) - sum(sizes)):
+        session.extend(IDS[start : start + size], features[start : start + size])
+        start += size
+        assert session.length == start
+        propose(session, seed=start)
+    expected, found = propose(started(drafter), seed=3), propose(session, seed=3)
+    assert found.token_ids.tolist() == expected.token_ids.tolist()
+    torch.testing.assert_close(found.law.dense(), expected.law.dense(), rtol=0, atol=CLOSE)
+
+
+def test_sessions_do_not_see_each_other(drafter: Drafter) -> None:
+    """Catches state in the drafter itself: one request's tokens in another's drafts."""
+    first, second = drafter.new_session(), drafter.new_session()
+    feed(drafter, first, IDS)
+    feed(drafter, second, IDS.flip(0))
+    expected = [propose(started(drafter, ids), seed=5) for ids in (IDS, IDS.flip(0))]
+    for session, alone in zip((first, second), expected, strict=True):
+        torch.testing.assert_close(propose(session, seed=5).law.dense(), alone.law.dense(), rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_bookkeeping_through_the_engine(drafter: Drafter, temperature: float) -> None:
+    """C34. Catches sessions that fall out of step with the target's cache, in rounds without drafts above all."""
+    params = SamplingParams(temperature=temperature)
+    generation = generate(
+        target(), IDS.tolist(), drafter=drafter, horizon=Forced([2, 0, 4, 1]), sampling=params, max_new_tokens=30
+    )
+    run_in_step(generation)
+    if params.greedy:
+        assert generation.token_ids == fresh_greedy(target(), IDS.tolist(), 30)[len(IDS) :]
+
+
+SEED, DRAWS, BLOCK_OF_MANY, STANDARD_ERRORS = 30, 20_000, 8, 4.5
+"""A right drafter is beyond 4.5 standard errors in one of 150,000 looks; each test looks at 48 tokens and places."""
+
+DRAWING: dict[str, Callable[[], Drafter]] = {
+    "DraftModel": lambda: DraftModel(
+        random_table(1, vocab_size=VOCAB), random_table(2, vocab_size=VOCAB), max_horizon=BLOCK_OF_MANY
+    ),
+    "DSparkDrafter": lambda: tiny_dspark(target(), vocabulary=every_other(target()), block=BLOCK_OF_MANY),
+}
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("name", DRAWING)
+def test_drafted_tokens_follow_the_law_that_comes_with_them(name: str) -> None:
+    """Rule 2 of the design. Catches a law before processing, of another place, or of another draft prefix.
+
+    At each place of the block and for each token, the count is compared with the sum of the laws' probabilities.
+    """
+    drafter = DRAWING[name]()
+    session = started(drafter)
+    generator = torch.Generator().manual_seed(SEED)
+    counts, means, variances = (torch.zeros(BLOCK_OF_MANY, VOCAB, dtype=torch.float64) for _ in range(3))
+    first_laws: dict[tuple[int, ...], Tensor] = {}
+    for _ in range(DRAWS // BLOCK_OF_MANY):
+        numbers = torch.rand(BLOCK_OF_MANY, dtype=torch.float64, generator=generator)
+        proposal = session.propose(2, BLOCK_OF_MANY, PARAMS, uniforms=numbers)
+        probs = proposal.law.dense()
+        counts += proposal_counts(proposal)
+        means += probs
+        variances += probs * (1 - probs)
+        known = first_laws.setdefault(tuple(proposal.token_ids[:2].tolist()), probs[:3])
+        assert torch.equal(probs[:3], known)  # the law depends on the drafts before it and on nothing else
+    scores = (counts - means) / variances.sqrt()
+    assert bool((counts[variances == 0] == means[variances == 0]).all())
+    assert float(scores[variances > 0].abs().max()) < STANDARD_ERRORS, scores
+
+
+def proposal_counts(proposal: Proposal) -> Float[Tensor, "horizon vocab"]:
+    return torch.nn.functional.one_hot(proposal.token_ids, VOCAB).double()
