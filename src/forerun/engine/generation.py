@@ -67,6 +67,8 @@ class Generation:
         self.request = request
         self._watch = watch
         self._committed: list[int] = list(request.prompt_ids)
+        self._seen = set(request.prompt_ids)
+        self._last_repeats = False
         self._records: list[RoundRecord] = []
         self._prefill: Prefill | None = None
         self._signals: _Signals | None = None
@@ -148,7 +150,7 @@ class Generation:
             self._session.extend(prompt, step.features)
         self._signals = _signals(step.logits[-1])
         pushed = self._watch.push(token_id)
-        self._committed.append(token_id)
+        self._append(token_id)
         return Prefill(
             prompt_tokens=len(prompt),
             token_id=token_id,
@@ -228,7 +230,7 @@ class Generation:
             target_entropy=None if known is None else known.entropy,
             target_top_prob=None if known is None else known.top_prob,
             target_margin=None if known is None else known.margin,
-            last_token_repeats=self._committed[-1] in self._committed[:-1],
+            last_token_repeats=self._last_repeats,
         )
 
     def _draft(self, horizon: int, position: int) -> Proposal:
@@ -244,11 +246,16 @@ class Generation:
         for token_id in token_ids:
             pushed = self._watch.push(token_id)
             emitted.append(token_id)
-            self._committed.append(token_id)
+            self._append(token_id)
             text += pushed.text
             if pushed.finish is not None:
                 return emitted, text, pushed.finish
         return emitted, text, None
+
+    def _append(self, token_id: int) -> None:
+        self._last_repeats = token_id in self._seen
+        self._seen.add(token_id)
+        self._committed.append(token_id)
 
     @property
     def _captured(self) -> tuple[int, ...]:
