@@ -2,7 +2,7 @@
 #   make demo    exact speculative decoding of the embedded model: plain, fixed and adaptive; DEMO_FLAGS=--quick for a short run
 #   make test    every test but the slow ones; make test-all runs those too
 #   make check   formatting, lint, types and layers
-#   make bench   timings of the library's own code
+#   make bench   timings of the library's own code, then paired ratios to plain decoding as one JSON line
 #   make docs    checked guide (docs/) and API pages (build/docs)
 #   make clean   removes .venv and everything built
 PYTHON ?= python3
@@ -47,8 +47,11 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Timings of single functions, then the paired ratios; the last line is one JSON object.
 bench: $(READY)
 	$(BIN)/python -m pytest --benchmark-enable --benchmark-only $(PYTEST_FLAGS)
+	mkdir -p build
+	$(BIN)/forerun demo $(DEMO_FLAGS) --json --page build/bench.html
 
 docs: $(READY)
 	$(BIN)/python -m pytest docs tests/docs $(PYTEST_FLAGS)

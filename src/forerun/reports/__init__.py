@@ -1,6 +1,7 @@
 """Result files in, tables and one self-contained page out; this layer measures nothing and knows no model."""
 
 from forerun.reports.files import parse_result, read_result, write_result
+from forerun.reports.markdown import markdown_table
 from forerun.reports.page import render_page, write_page
 from forerun.reports.terminal import colour_legend, coloured_answer, coloured_round, demo_tables
 from forerun.reports.wording import headline, sentences, warnings
@@ -11,6 +12,7 @@ __all__ = [
     "coloured_round",
     "demo_tables",
     "headline",
+    "markdown_table",
     "parse_result",
     "read_result",
     "render_page",

@@ -1,0 +1,77 @@
+"""The shipped pair: real weights, real text."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from forerun.distributions import SamplingParams
+from forerun.drafters.dspark import DSparkDrafter, read_provenance
+from forerun.engine import generate
+from forerun.recipes import demo_prompts, embedded_drafter
+from forerun.training.blocks import make_batch
+from forerun.training.features import FeatureRow
+from forerun.training.teacher import Teacher, draft_logits
+from tests.support.real import real_target, shipped_drafter
+
+pytestmark = pytest.mark.real_model
+
+NEAR_TIE_NATS = 1e-3  # rows of one and of several tokens round differently in float32
+PARITY_TOLERANCE = 2e-2  # half-precision features against float32 ones, logits of about 20
+
+
+def test_greedy_drafting_does_not_change_the_answer() -> None:
+    """Catches a lost or doubled token with real weights; a difference is allowed at a near-tie only, and is shown."""
+    target, greedy = real_target(), SamplingParams(temperature=0.0)
+    prompt = demo_prompts()[0].text
+    plain = generate(target, prompt, sampling=greedy, max_new_tokens=24).token_ids
+    drafted = generate(target, prompt, drafter=shipped_drafter(), horizon=4, sampling=greedy, max_new_tokens=24)
+    different = [index for index, (a, b) in enumerate(zip(plain, drafted.token_ids, strict=False)) if a != b]
+    if different:
+        first = different[0]
+        prompt_ids = list(drafted.request.prompt_ids)
+        step = target.forward(torch.tensor([*prompt_ids, *plain[:first]]), target.new_cache(), num_logits=1)
+        gap = float((step.logits[0, plain[first]] - step.logits[0, drafted.token_ids[first]]).abs())
+        assert gap < NEAR_TIE_NATS, f"token {first}: {plain[first]} or {drafted.token_ids[first]}, gap {gap}"
+    assert drafted.totals.accepted > 0, "a trained drafter gets something accepted"
+
+
+def test_training_forward_equals_decoding_on_real_text() -> None:
+    """Catches a shift, mask or norm that differs between training and decoding: perfect training, useless drafter."""
+    target, drafter = real_target(), shipped_drafter()
+    assert isinstance(drafter, DSparkDrafter)
+    answer = generate(target, demo_prompts()[16].text, sampling=SamplingParams(temperature=0.0), max_new_tokens=40)
+    prompt_length = len(answer.request.prompt_ids)
+    token_ids = torch.tensor([*answer.request.prompt_ids, *answer.token_ids])
+    taught = target.teach(token_ids, captured=drafter.captured_layers)
+    row = FeatureRow(
+        job="test/0",
+        prompt_length=prompt_length,
+        token_ids=token_ids,
+        features=taught.features.half(),
+        final_hidden=taught.final_hidden.half(),
+        log_normaliser=taught.logits.logsumexp(dim=-1),
+    )
+    batch = make_batch([row], blocks=8, slots=drafter.max_horizon, generator=None)
+    trained, _ = draft_logits(drafter.network, Teacher(target, drafter.vocabulary), batch)
+    for block, anchor in enumerate(batch.anchors[0].tolist()):
+        session = drafter.new_session()
+        step = target.forward(token_ids[:anchor], target.new_cache(), captured=drafter.captured_layers, num_logits=1)
+        session.extend(token_ids[:anchor], step.features)
+        hidden = session.block_hidden(int(token_ids[anchor]))
+        previous = drafter.vocabulary.to_draft(batch.previous[0, block])
+        decoded = drafter.head(hidden) + drafter.network.markov_logits(previous)
+        torch.testing.assert_close(
+            decoded.log_softmax(-1).exp(), trained[0, block].log_softmax(-1).exp(), atol=PARITY_TOLERANCE, rtol=0
+        )
+
+
+def test_provenance_names_data_and_target_honestly() -> None:
+    """Catches a drafter that was trained for other weights, or on prompts that may not shape shipped weights."""
+    folder = embedded_drafter(real_target().name)
+    assert folder is not None
+    provenance = read_provenance(folder)
+    assert provenance.target_fingerprint == real_target().fingerprint
+    assert provenance.tokenizer_fingerprint == real_target().tokenizer.fingerprint
+    assert set(provenance.data_licenses) <= {"MIT", "Apache-2.0"}
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 40_000_000
