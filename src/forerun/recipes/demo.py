@@ -20,10 +20,10 @@ def demo_config(*, quick: bool, full: bool) -> DemoConfig:
 
     Args:
         quick: two prompts of each task, short answers.
-        full: every prompt that the pilot leaves; wins over nothing, the two exclude each other.
+        full: every prompt that the pilot leaves.
     """
     if quick:
         return DemoConfig(prompts_per_task=2, max_new_tokens=24, pilot_tokens=32, quick=True)
     if full:
-        return DemoConfig(prompts_per_task=7, max_new_tokens=96, pilot_tokens=64)
-    return DemoConfig(prompts_per_task=3, max_new_tokens=64, pilot_tokens=48)
+        return DemoConfig(prompts_per_task=7, max_new_tokens=64, pilot_tokens=64)
+    return DemoConfig(prompts_per_task=3, max_new_tokens=48, pilot_tokens=48)

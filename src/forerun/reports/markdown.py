@@ -34,7 +34,8 @@ def markdown_table(result: DemoResult) -> str:
         "",
         f"{machine.cpu}, {machine.threads} of {machine.cores} cores, {machine.dtype}, torch {machine.torch_version}; "
         f"{pairs} prompts for each arm and temperature, {result.max_new_tokens} tokens each, arms in turn on every "
-        f"prompt, seeds {', '.join(map(str, result.seeds))}; prefill excluded; intervals from a paired bootstrap over prompts. "
+        f"prompt, seeds {', '.join(map(str, result.seeds))}; prefill excluded; intervals from a paired bootstrap over "
+        "prompts. "
         f"Command: `{result.command}`, commit `{result.commit}`.",
     ]
     return "\n".join(lines) + "\n"
