@@ -11,10 +11,10 @@ from rich.progress import Progress
 
 from forerun import environment
 from forerun.drafters import DraftVocabulary, DSparkConfig, Provenance
-from forerun.drafters.dspark import save_dspark
+from forerun.drafters.dspark import check_replaceable, save_dspark
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
-from forerun.training.features import read_features, read_manifest
+from forerun.training.features import file_sha256, read_features, read_manifest
 from forerun.training.history import read_history
 from forerun.training.jsonl import read_jsonl
 from forerun.training.trainer import TrainConfig, TrainResult, split_rows, train
@@ -48,8 +48,10 @@ def train_drafter(
         progress: the caller's bars.
 
     Raises:
-        ForerunError: features of another target or with other layers, or see :func:`train`.
+        ForerunError: features of another target, of other answers or with other layers, something else in ``output``'s
+            place, or see :func:`train`.
     """
+    check_replaceable(output)
     manifest = read_manifest(features)
     if manifest["target"] != target.fingerprint:
         raise ForerunError(f"{features} was captured from another target than {target.name}; run forerun data prepare")
@@ -58,6 +60,10 @@ def train_drafter(
             f"{features} holds layers {manifest['captured_layers']}, the drafter reads "
             f"{list(drafter_config.captured_layers)}; run forerun data prepare for these"
         )
+    data = read_jsonl(answers)
+    if file_sha256(answers) != manifest["data_sha256"]:
+        raise ForerunError(f"{features} was captured from another file than {answers}; run forerun data prepare")
+    earlier = read_history(features)["commands"]
     rows = read_features(features)
     training, _ = split_rows(rows, config.validation_share)
     counts = torch.bincount(
@@ -65,12 +71,11 @@ def train_drafter(
     )
     vocabulary = DraftVocabulary.most_frequent(counts, drafter_config.draft_vocab_size)
     result = train(target, rows, drafter_config, vocabulary, config, run_folder, resume=resume, progress=progress)
-    data = read_jsonl(answers)
     provenance = Provenance(
-        commands=(*read_history(features)["commands"], command),
+        commands=(*earlier, command),
         data_sha256=manifest["data_sha256"],
         data_rows=len(rows),
-        data_tokens=sum(len(row.token_ids) - row.prompt_length for row in rows),
+        data_tokens=sum(max(0, len(row.token_ids) - row.prompt_length) for row in rows),
         data_licenses=dict(Counter(row["license"] for row in data)),
         data_sources=dict(Counter(row["source"] for row in data)),
         target_name=target.name,

@@ -8,7 +8,6 @@ computes something else (another norm, another rotary base, another layer) is re
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -50,7 +49,11 @@ def save_dspark(
         vocabulary: its draft vocabulary.
         target: the model it was trained for.
         provenance: how it came to be.
+
+    Raises:
+        ForerunError: something else stands in the folder's place.
     """
+    check_replaceable(folder)
     rounded = DSparkNetwork(network.config)
     rounded.load_state_dict({name: value.to(torch.bfloat16).float() for name, value in network.state_dict().items()})
     token_ids, features, states = _golden_block(rounded, target)
@@ -72,6 +75,18 @@ def save_dspark(
         if folder.exists():
             folder.rename(former)
         fresh.rename(folder)
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuse to put a drafter in the place of anything but a drafter or an empty folder.
+
+    Raises:
+        ForerunError: a file or a folder with other content is there; asked before hours of training, too.
+    """
+    if folder.is_dir() and ((folder / PROVENANCE_FILE).is_file() or not any(folder.iterdir())):
+        return
+    if folder.exists():
+        raise ForerunError(f"{folder} exists and is no drafter; it would be replaced, so give another --output")
 
 
 def load_dspark(folder: Path, target: TransformersTarget, *, optimize: bool = True) -> DSparkDrafter:
