@@ -71,7 +71,7 @@ def test_the_fingerprint_follows_the_choice() -> None:
     assert fingerprint != DraftVocabulary(torch.tensor([0, 3, 5, 8]), 10).fingerprint
 
 
-SEED, REQUESTS, TOKENS, ALPHA, VOCAB = 40, 10, 120, 1e-4, 6
+SEED, REQUESTS, TOKENS, ALPHA, VOCAB = 40, 7, 100, 1e-4, 6
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
@@ -96,5 +96,5 @@ def test_tokens_outside_come_out_with_the_targets_probability() -> None:
         for token, counts in followers.items()
     }
     assert min(values.values()) > ALPHA / VOCAB, values
-    assert all(sum(followers[token].values()) > 50 for token in (1, 4, 5))
+    assert all(sum(followers[token].values()) > 40 for token in (1, 4, 5))
     assert 0 < totals.accepted < totals.drafted

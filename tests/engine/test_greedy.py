@@ -3,6 +3,7 @@
 from functools import cache
 
 import pytest
+import torch
 
 from forerun.distributions import SamplingParams
 from forerun.drafters import DraftModel, PromptLookup
@@ -16,6 +17,8 @@ GREEDY = SamplingParams(temperature=0.0)
 PROMPT = (5, 9, 2)
 COUNT = 40
 VOCAB = 64
+FLOAT64 = 1e-9
+"""One pass against many: sums in another order."""
 
 
 @cache
@@ -100,6 +103,18 @@ def test_every_committed_token_reaches_the_session_once_and_in_order() -> None:
     (session,) = drafter.sessions
     assert session.tokens == list(sequence()[: len(PROMPT) + COUNT - 1])
     assert session.extended[:4] == [len(PROMPT), 3, 1, 2]  # two of four accepted, none drafted, one of one
+
+
+def test_every_token_comes_with_its_own_features() -> None:
+    """Catches features of discarded drafts or of other rows: answers stay right and acceptance falls."""
+    drafter = wrong_at(sequence(), lambda place: place == 3, vocab_size=VOCAB, captured_layers=(1, 0))
+    generation = generate(
+        target(), PROMPT, drafter=drafter, horizon=Forced([4, 0, 1]), sampling=GREEDY, max_new_tokens=COUNT
+    )
+    run_in_step(generation)
+    (session,) = drafter.sessions
+    expected = target().teach(torch.tensor(session.tokens), captured=(1, 0)).features
+    torch.testing.assert_close(torch.cat(session.features), expected, rtol=0, atol=FLOAT64)
 
 
 def test_a_single_draft_token_is_verified_like_any_other() -> None:

@@ -35,7 +35,7 @@ def written(
 
 
 def chunks(generation: Generation) -> list[str]:
-    return [generation.prefill.text, *(record.text for record in generation)]
+    return list(generation.stream())
 
 
 @pytest.mark.parametrize("horizon", range(6))

@@ -19,15 +19,17 @@ Guess = Callable[[tuple[int, ...], int], Sequence[int]]
 class GuessingDrafter(Drafter):
     """Proposes what a function of the committed tokens says, as certain tokens."""
 
-    def __init__(self, guess: Guess, *, vocab_size: int, max_horizon: int = 16) -> None:
-        """Stores the function."""
+    def __init__(
+        self, guess: Guess, *, vocab_size: int, max_horizon: int = 16, captured_layers: tuple[int, ...] = ()
+    ) -> None:
+        """Stores the function; captured features are kept and not used."""
         self.guess = guess
         self.vocab_size = vocab_size
         self._max_horizon = max_horizon
+        self._captured_layers = captured_layers
         self.sessions: list[GuessingSession] = []
 
     name = "guessing"
-    captured_layers = ()
     max_positions = None
     prefix_consistent = True
 
@@ -35,6 +37,11 @@ class GuessingDrafter(Drafter):
     def max_horizon(self) -> int:
         """As given."""
         return self._max_horizon
+
+    @property
+    def captured_layers(self) -> tuple[int, ...]:
+        """As given."""
+        return self._captured_layers
 
     def new_session(self) -> "GuessingSession":
         """A session that stays visible in ``sessions``."""
@@ -44,13 +51,14 @@ class GuessingDrafter(Drafter):
 
 @final
 class GuessingSession(DrafterSession):
-    """All tokens so far, and the sizes of the pieces in which they came."""
+    """All tokens so far, their features, and the sizes of the pieces in which they came."""
 
     def __init__(self, drafter: GuessingDrafter) -> None:
         """Starts empty."""
         self._drafter = drafter
         self.tokens: list[int] = []
         self.extended: list[int] = []
+        self.features: list[Tensor] = []
         self.proposed: list[int] = []
 
     @property
@@ -62,6 +70,7 @@ class GuessingSession(DrafterSession):
         """Keeps the tokens."""
         self.tokens += token_ids.tolist()
         self.extended.append(len(token_ids))
+        self.features.append(features)
 
     def propose(
         self, last_token: int, horizon: int, params: SamplingParams, *, uniforms: Float[Tensor, " horizon"]
@@ -83,7 +92,12 @@ def reciting(sequence: Sequence[int], *, vocab_size: int, max_horizon: int = 16)
 
 
 def wrong_at(
-    sequence: Sequence[int], wrong: Callable[[int], bool], *, vocab_size: int, max_horizon: int = 16
+    sequence: Sequence[int],
+    wrong: Callable[[int], bool],
+    *,
+    vocab_size: int,
+    max_horizon: int = 16,
+    captured_layers: tuple[int, ...] = (),
 ) -> GuessingDrafter:
     """Recites, but for the places of a block (from 1) where ``wrong`` says so: there the next id stands instead."""
 
@@ -91,4 +105,4 @@ def wrong_at(
         right = sequence[len(committed) : len(committed) + horizon]
         return [(token + wrong(place)) % vocab_size for place, token in enumerate(right, start=1)]
 
-    return GuessingDrafter(guess, vocab_size=vocab_size, max_horizon=max_horizon)
+    return GuessingDrafter(guess, vocab_size=vocab_size, max_horizon=max_horizon, captured_layers=captured_layers)
