@@ -39,13 +39,21 @@ def library_versions() -> dict[str, str]:
 
 
 def source_commit() -> str | None:
-    """Commit of the checkout that this package runs from, ``+`` when it was changed since; ``None`` outside one."""
-    folder = Path(__file__).resolve().parent
-    described = subprocess.run(
-        ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return described.stdout.strip() or None if described.returncode == 0 else None
+    """Commit of the checkout that this package runs from, ``+`` when it was changed since; ``None`` outside one.
+
+    An installed package may lie inside somebody else's checkout (a virtual environment in a project); its commit says
+    nothing about this code, so this file has to be tracked there.
+    """
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return _git("describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+")
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        finished = subprocess.run(
+            ["git", *arguments], cwd=Path(__file__).resolve().parent, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:  # no git on this machine
+        return None
+    return finished.stdout.strip() or None if finished.returncode == 0 else None

@@ -57,7 +57,7 @@ def regenerate(
     as_json: Json = False,
 ) -> None:
     """Let the target answer prompts: the text a drafter is trained on."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)  # paths and licences are text
     suites = held_out or []
     licenses = tuple(["MIT", "Apache-2.0"] if license is None else license)
     selection = select_prompts(prompts, licenses=licenses, held_out=tuple(suites))
@@ -99,7 +99,7 @@ def prepare(
     as_json: Json = False,
 ) -> None:
     """Run the target over its answers once and keep what training a drafter needs."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)  # paths and licences are text
     earlier = read_history(answers)["commands"]
     model = load_target(target, dtype=dtype, optimize=False)  # packed weights are for a few rows, not for whole texts
     config = FeatureConfig(
@@ -118,7 +118,7 @@ def _per_domain(pairs: list[str] | None) -> dict[str, int]:
     result = {}
     for pair in pairs or []:
         domain, separator, number = pair.partition("=")
-        if not separator or not number.isdigit():
+        if not separator or not number.isdecimal():
             raise ForerunError(f"expected DOMAIN=N, got {pair!r}")
         result[domain] = int(number)
     return result

@@ -47,6 +47,8 @@ def demo(
     for path in filter(None, (page, result)):
         if not path.parent.is_dir():
             raise ForerunError(f"cannot write {path}: the folder {path.parent} does not exist")
+        if path.is_dir():
+            raise ForerunError(f"cannot write {path}: it is a folder; name a file in it")
     folder = embedded_drafter(EMBEDDED_TARGET.name) if drafter is None else drafter
     if folder is None:
         raise ForerunError("this installation has no shipped drafter; give one with --drafter")
@@ -71,7 +73,7 @@ def demo(
 
 def _show_answer(console: Console, target: TransformersTarget, drafter: Drafter, prompt: DemoPrompt) -> None:
     """Stream one greedy answer with accepted drafts coloured."""
-    console.print(f"[dim]{prompt.text}[/dim]")
+    console.print(prompt.text, style="dim", markup=False, highlight=False)
     answer = generate(target, prompt.text, drafter=drafter, sampling=SamplingParams(temperature=0.0), max_new_tokens=64)
     tracer = Tracer(target.tokenizer)
     console.print(tracer.opening(answer), end="", markup=False, highlight=False)

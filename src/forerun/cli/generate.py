@@ -91,8 +91,10 @@ def generate(
 def _policy(horizon: str) -> int | HorizonPolicy | None:
     if horizon == "amtp":
         return None  # the engine's default: AMTP with a drafter, plain without
-    if not horizon.lstrip("-").isdigit():
-        raise ForerunError(f"horizon is {horizon!r}; give a number of tokens or amtp")
-    if int(horizon) < 0:
+    try:
+        number = int(horizon)
+    except ValueError as error:
+        raise ForerunError(f"horizon is {horizon!r}; give a number of tokens or amtp") from error
+    if number < 0:
         raise ForerunError(f"horizon is {horizon}; give 0 (plain decoding) or more")
-    return int(horizon)
+    return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -31,5 +32,13 @@ def main() -> None:
     try:
         app()
     except ForerunError as error:
-        print(f"forerun: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error))
+    except OSError as error:  # a file or folder that is not what was asked for, a full disk
+        place = "" if error.filename is None else f"{error.filename}: "
+        _fail(f"{place}{error.strerror or error}")
+
+
+def _fail(message: str) -> NoReturn:
+    """One line, whatever a library put into its message."""
+    print(f"forerun: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

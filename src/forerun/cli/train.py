@@ -40,7 +40,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Fit a DSpark drafter to its target."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)  # paths are text
     config = TrainConfig(
         objective=objective(loss),
         position_weights=position_weights,

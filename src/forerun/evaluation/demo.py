@@ -128,12 +128,11 @@ def run_demo(
     arms = {temperature: _arms(drafter, pilot) for temperature, pilot in pilots.items()}
     measured: list[_Measured] = []
     traces: list[dict[str, Any]] = []
-    turn = 0
-    for seed in config.seeds:
+    for turn, seed in enumerate(config.seeds):
         for request, prompt in enumerate(measured_prompts):
+            first = (turn + request) % 3  # each arm goes first equally often at every temperature
             for temperature in config.temperatures:
-                turn += 1
-                order = arms[temperature][turn % 3 :] + arms[temperature][: turn % 3]
+                order = arms[temperature][first:] + arms[temperature][:first]
                 for arm in order:
                     answer = generate(
                         target,
