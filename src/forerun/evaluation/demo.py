@@ -188,7 +188,8 @@ def _runs(measured: list[_Measured]) -> list[dict[str, Any]]:
             plain = {each.pair: each.totals for each in chosen if (each.temperature, each.arm) == (temperature, PLAIN)}
             ratio = None if arm == PLAIN else speed_ratio(_pairs(own, plain), seed=0)
             runs.append(_run(arm, task, temperature, list(own.values()), ratio))
-    return sorted(runs, key=lambda run: run["arm"] != PLAIN)  # plain comes first wherever arms are listed
+    # arms are listed in the order in which they first appear: plain, the fixed ones of all temperatures, adaptive
+    return sorted(runs, key=lambda run: (run["arm"] != PLAIN, run["arm"] == ADAPTIVE))
 
 
 def _pairs(own: dict[Any, RoundTotals], plain: dict[Any, RoundTotals]) -> list[SpeedPair]:

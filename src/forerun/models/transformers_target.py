@@ -129,13 +129,19 @@ class TransformersTarget(Target):
     def attention_shape(self) -> AttentionShape:
         """Numbers of the target's own attention and MLP, resolved once for drafters that take them over."""
         config = self._config.to_dict()
-        heads = int(config["num_attention_heads"])
-        rope = config.get("rope_parameters") or {}
+        own_names = self._config.attribute_map  # GPT-2 says n_head
+
+        def stored(name: str) -> Any:
+            return config.get(own_names.get(name, name))
+
+        heads = int(stored("num_attention_heads"))
+        rope = stored("rope_parameters") or {}
+        rope = rope.get("full_attention", rope)  # Gemma 3 has one for each kind of layer
         return AttentionShape(
             num_heads=heads,
-            num_kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or self.hidden_size // heads),
-            intermediate_size=int(config.get("intermediate_size") or 4 * self.hidden_size),
+            num_kv_heads=int(stored("num_key_value_heads") or heads),
+            head_dim=int(stored("head_dim") or self.hidden_size // heads),
+            intermediate_size=int(stored("intermediate_size") or 4 * self.hidden_size),
             rope_theta=float(rope.get("rope_theta", 10_000.0)),
         )
 
