@@ -59,6 +59,13 @@ def test_a_stop_string_ends_the_answer_where_plain_decoding_ends(stop: str, hori
     assert generation.totals.emitted == len(generation.token_ids) - 1
 
 
+@pytest.mark.parametrize("stop", [["D", "END"], ["END", "D"], ["ND", "END", "Q"]])
+def test_of_two_stop_strings_that_end_together_the_longer_is_cut(stop: list[str]) -> None:
+    """Catches text that ends before the shorter one: the beginning of the longer stop string would be shown."""
+    target, _ = spelling_target("aENDx", TOKENIZER, start=START)
+    assert written(target, None, 0, stop=stop).text == "a"
+
+
 def test_a_stream_never_shows_a_part_of_the_stop_string() -> None:
     """Catches text that is sent before it is clear that it is no stop; what turns out to be none comes later."""
     harmless, ids = spelling_target("aENx", TOKENIZER, start=START)

