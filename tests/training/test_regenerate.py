@@ -189,7 +189,7 @@ def test_prompts_without_room_are_left_out_and_counted(tmp_path: Path) -> None:
 
 def test_nothing_to_write_is_an_error(tmp_path: Path) -> None:
     """Catches an empty file, or a complaint about a missing one, when no prompt fits."""
-    with pytest.raises(ForerunError, match=r"no prompt.*--max-prompt-tokens"):
+    with pytest.raises(ForerunError, match="no prompt is short enough: 3 tokens at most"):
         run(tmp_path / "new" / "answers.jsonl", replace(CONFIG, max_prompt_tokens=3))
     assert not (tmp_path / "new").exists()
 

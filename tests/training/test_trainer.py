@@ -228,6 +228,8 @@ def test_tokens_that_cannot_be_drafted_do_not_dilute_cross_entropy(tmp_path: Pat
         ({"matmul_precision": "low"}, "matmul_precision is 'low'"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0; give a number between 0 and 1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**31}, "seed is 2147483648; give a whole number"),
     ],
 )
 def test_senseless_settings_are_refused(change: dict[str, Any], complaint: str) -> None:

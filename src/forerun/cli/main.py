@@ -30,7 +30,7 @@ app.command()(train)
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        app(prog_name="forerun")
     except ForerunError as error:
         _fail(str(error))
     except OSError as error:  # a file or folder that is not what was asked for, a full disk

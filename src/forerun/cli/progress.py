@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def long_progress(console: Console) -> Progress:
-    """Bars with counts, elapsed and remaining time."""
+    """Bars with counts, elapsed and remaining time; none where nobody watches, so that a log holds messages only."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -15,4 +15,5 @@ def long_progress(console: Console) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
+        disable=not console.is_terminal,
     )

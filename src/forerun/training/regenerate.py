@@ -100,8 +100,8 @@ def regenerate(
     jobs = [job for job in jobs if len(job.prompt_ids) <= longest]
     if not jobs:
         raise ForerunError(
-            f"no prompt has {longest} tokens or fewer; raise --max-prompt-tokens, or lower --max-new-tokens if the "
-            f"context of {target.max_positions} is full"
+            f"no prompt is short enough: {max(longest, 0)} tokens at most, from --max-prompt-tokens and from what "
+            f"--max-new-tokens leaves of a context of {target.max_positions}"
         )
     todo = _windows([job for job in jobs if job.name not in done], _WINDOW_BATCHES * config.batch_size)
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -77,6 +77,8 @@ class TrainConfig:
         _one_of("matmul_precision", self.matmul_precision, MATMUL_PRECISIONS)
         if not 0.0 < self.learning_rate < 1.0:
             raise ForerunError(f"learning_rate is {self.learning_rate}; give a number between 0 and 1")
+        if not 0 <= self.seed < 2**31:  # the step number takes the lower bits of a 64-bit seed
+            raise ForerunError(f"seed is {self.seed}; give a whole number from 0 to 2**31 - 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
