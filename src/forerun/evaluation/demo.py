@@ -112,6 +112,7 @@ def run_demo(
         on_stage: told what begins.
         on_answer: called after each measured answer.
     """
+    commit = environment.source_commit()  # now: the checkout may move on while this process runs the old code
     pilot_prompts, measured_prompts = split_prompts(prompts, config.prompts_per_task)
     pilots: dict[float, Pilot] = {}
     for temperature in config.temperatures:
@@ -153,7 +154,7 @@ def run_demo(
     return {
         "format": "forerun-demo-1",
         "forerun_version": environment.library_versions()["forerun"],
-        "commit": environment.source_commit(),
+        "commit": commit,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
         "quick": config.quick,
