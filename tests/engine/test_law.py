@@ -26,7 +26,7 @@ from tests.support.horizons import Clocked, Forced
 from tests.support.targets import random_table
 
 SEED = 20
-TOKENS = 4000
+TOKENS = 2400
 ALPHA = 1e-4
 VOCAB = 4
 TARGET = random_table(11, vocab_size=VOCAB, order=1)
@@ -102,7 +102,7 @@ class KeepCorrected(Rule):
 def test_a_biased_rule_is_seen() -> None:
     """A chi-square that cannot fail would pass everything; and a rule that is not exact must say so."""
     generation = generate(
-        TARGET, [1], drafter=model_drafter(), horizon=3, max_new_tokens=TOKENS // 2, seed=SEED, rule=KeepCorrected()
+        TARGET, [1], drafter=model_drafter(), horizon=3, max_new_tokens=TOKENS, seed=SEED, rule=KeepCorrected()
     )
     assert min(p_values(generation, TARGET, SamplingParams()).values()) < 1e-9
     assert not generation.exact

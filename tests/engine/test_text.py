@@ -59,6 +59,16 @@ def test_a_stop_string_ends_the_answer_where_plain_decoding_ends(stop: str, hori
     assert generation.totals.emitted == len(generation.token_ids) - 1
 
 
+def test_a_text_prompt_is_a_chat_message_unless_it_is_raw() -> None:
+    """Catches a template that is applied twice or not at all, and a doubled BOS (C52)."""
+    target, _ = spelling_target("aE", TOKENIZER, start=START)
+    chat = generate(target, "hi #", max_new_tokens=1)
+    assert chat.request.prompt_ids == tuple(TOKENIZER.chat([{"role": "user", "content": "hi #"}]))
+    raw = generate(target, "hi #", raw=True, sampling=GREEDY, max_new_tokens=2)
+    assert raw.request.prompt_ids == tuple(TOKENIZER.encode("hi #"))
+    assert raw.request.prompt_ids.count(0) == 1
+
+
 @pytest.mark.parametrize("stop", [["D", "END"], ["END", "D"], ["ND", "END", "Q"]])
 def test_of_two_stop_strings_that_end_together_the_longer_is_cut(stop: list[str]) -> None:
     """Catches text that ends before the shorter one: the beginning of the longer stop string would be shown."""
