@@ -68,7 +68,9 @@ def drive(policy: HorizonPolicy, rounds: int, seed: int) -> list[Choice]:
 
 
 def test_every_policy_is_here() -> None:
-    assert set(HorizonPolicy.__subclasses__()) == set(MAKERS)
+    """Catches a new policy of the package that no conformance test drives; other layers and tests have their own."""
+    own = {policy for policy in HorizonPolicy.__subclasses__() if policy.__module__.startswith("forerun.horizons.")}
+    assert own == set(MAKERS)
 
 
 @pytest.mark.parametrize("maker", POLICIES)
