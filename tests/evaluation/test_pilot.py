@@ -117,13 +117,13 @@ def true_survivals() -> list[float]:
 def test_hazards_are_those_of_the_pair() -> None:
     """Catches hazards of another position, rejections counted before they were reached, and a drafter not asked for.
 
-    4 prompts of 400 tokens, seed 0. Bounds: four binomial standard errors of each survival (alpha 2e-4 for all three).
+    4 prompts of 250 tokens, seed 0. Bounds: four binomial standard errors of each survival (alpha 2e-4 for all three).
     """
     target, draft = (chain(table) for table in tables())
     with without_shape_checks():
         pilot = run_pilot(
             target, DraftModel(draft, target, max_horizon=HORIZON), [f"prompt {index}" for index in range(4)],
-            sampling=SamplingParams(), max_new_tokens=400, seed=0,
+            sampling=SamplingParams(), max_new_tokens=250, seed=0,
         )  # fmt: skip
     survived = 1.0
     for place, (hazard, truth) in enumerate(zip(pilot.hazards, true_survivals(), strict=True)):
@@ -132,8 +132,8 @@ def test_hazards_are_those_of_the_pair() -> None:
         error = (truth * (1 - truth) / tries) ** 0.5
         assert abs(survived - truth) < 4 * error, (place, survived, truth, error)
     assert [cost.horizon for cost in pilot.costs] == [0, 1, 2, 3]
-    assert abs(max(cost.num_rounds for cost in pilot.costs) - min(cost.num_rounds for cost in pilot.costs)) <= 4
-    assert 100 < pilot.context_length < 400
+    assert abs(max(cost.num_rounds for cost in pilot.costs) - min(cost.num_rounds for cost in pilot.costs)) <= 12
+    assert 100 < pilot.context_length < 250
     assert all(cost.round_seconds > 0 for cost in pilot.costs)
 
 
