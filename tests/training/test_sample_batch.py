@@ -9,6 +9,7 @@ from torch import nn
 from forerun.distributions import SamplingParams, law_from_logits
 from forerun.models import TransformersTarget
 from forerun.models.batch_sampler import sample_batch
+from tests.support.families import FAMILIES, random_model
 from tests.support.writers import chat_target
 
 STOPS = tuple(range(100, 160))  # about one token in five ends an answer
@@ -49,6 +50,19 @@ def test_a_batch_writes_what_each_row_would_write_alone(params: SamplingParams) 
     if params == SamplingParams():  # all kinds of endings were there
         assert {len(answer) for answer in answers} > {1, CAP}
         assert any(answer[-1] not in STOPS for answer in answers)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma3"])
+def test_padding_has_no_place_among_the_positions(family: str) -> None:
+    """Catches positions counted from the padding, which rotary models forgive, and windows that slide over it."""
+    config = FAMILIES[family]()
+    config.eos_token_id = list(STOPS)
+    target = TransformersTarget(random_model(config).double(), None, name=family)
+    draws = uniforms(len(PROMPTS), seed=2)
+    answers = sample_batch(target, PROMPTS, params=SamplingParams(), max_new_tokens=CAP, uniforms=draws)
+    assert answers == [
+        one_by_one(target, prompt, SamplingParams(), row) for prompt, row in zip(PROMPTS, draws, strict=True)
+    ]
 
 
 def test_the_order_of_the_rows_changes_nothing() -> None:
