@@ -1,6 +1,7 @@
 """The commands that a drafter's provenance repeats."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -69,3 +70,19 @@ def test_a_damaged_history_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "answers.jsonl.history.json").write_text(text, encoding="utf-8")
     with pytest.raises(ForerunError, match=r"answers\.jsonl\.history\.json"):
         read_history(tmp_path / "answers.jsonl")
+
+
+def test_a_kill_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches files written in place: a resume would find half of them."""
+    answers = tmp_path / "answers.jsonl"
+    write_history(answers, "first", [], {})
+
+    def killed(*_paths: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, "replace", killed)
+        write_history(answers, "second", [], {})
+    assert read_history(answers)["commands"] == ["first"]
+    write_history(answers, "third", [], {})
+    assert [path.name for path in tmp_path.iterdir()] == ["answers.jsonl.history.json"]

@@ -215,6 +215,7 @@ def test_first_tokens_follow_the_targets_own_law(tmp_path: Path) -> None:
     Seed 0, 2000 draws, alpha 1e-4. The ten likeliest tokens each have a class, all others share one.
     """
     target = chat_target(stop_ids=STOPS)
+    target.head_weight.mul_(5.0)  # a law far from uniform
     config = RegenerationConfig(samples_per_prompt={"math": 2000}, max_prompts={}, max_new_tokens=1, batch_size=500)
     run(tmp_path / "answers.jsonl", config, target=target, prompts=PROMPTS[:1])
     rows = list(by_job(tmp_path / "answers.jsonl").values())
