@@ -108,6 +108,23 @@ def test_always_rejecting_then_recovering() -> None:
         assert (sum(horizons) == 0) is not returns
 
 
+def test_an_idle_plan_explores_more_often_and_says_so() -> None:
+    """Catches a policy that starts at horizon 0 by bad luck and stays there, or hides the larger propensity."""
+    policy = AMTP(costs=linear_table(7), epsilon=0.02, idle_factor=5.0, prior_hazards=(0.99,))
+    idle = [policy.propose(context(), uniform=uniform) for uniform in (0.0999, 0.1001)]
+    assert [choice.planned for choice in idle] == [0, 0]
+    assert [choice.explored for choice in idle] == [True, False]
+    assert idle[0].propensities == idle[1].propensities == (pytest.approx(0.1),) * 7
+    busy = AMTP(costs=linear_table(7), epsilon=0.02, idle_factor=5.0, prior_hazards=(0.3,))
+    choice = busy.propose(context(), uniform=0.05)
+    assert choice.planned > 0
+    assert not choice.explored
+    assert choice.propensities[-1] == 0.02
+    eager = AMTP(epsilon=0.5, costs=linear_table(7), prior_hazards=(0.99,))
+    assert eager.propose(context(), uniform=0.999).explored
+    assert policy.clone().idle_factor == 5.0
+
+
 def test_explored_rounds_are_counted() -> None:
     policy = AMTP(costs=linear_table(7), epsilon=0.1)
     for index in range(100):
@@ -184,6 +201,7 @@ def test_bad_parameters_are_refused() -> None:
     makers: list[Callable[[], AMTP]] = [
         lambda: AMTP(epsilon=-0.1),
         lambda: AMTP(epsilon=1.1),
+        lambda: AMTP(idle_factor=0.5),
         lambda: AMTP(importance_clip=0.5),
         lambda: AMTP(learning_rate=0.0),
         lambda: AMTP(prior_hazards=()),

@@ -66,13 +66,15 @@ class AMTP(HorizonPolicy):
     as no smaller horizon's cost is known. So that this ends, every `measure_every`-th round drafts 0, then 1 token
     until both are measured (a decision by past rounds alone, hence exact). With a table given there are no such rounds.
 
-    Horizon 0 brings no evidence; exploration alone finds the way back. With epsilon 0 there is none.
+    Horizon 0 brings no evidence; exploration alone finds the way back, so rounds that plan 0 explore `idle_factor` times
+    as often. That is decided by the plan, before the coin, so the propensities stay known. With epsilon 0 there is none.
 
     Args:
         costs: the table to start from, copied; None measures as it goes.
         features: what the hazards may look at.
         soft_labels: evidence with the verifier's coins integrated out (lower variance) instead of accept bits.
         epsilon: probability of drafting the limit.
+        idle_factor: multiplies epsilon in rounds that plan horizon 0 (to 1 at most).
         importance_clip: largest inverse-probability weight.
         learning_rate: AdaGrad's step length.
         prior_hazards: for position 1, 2, ...; the last one serves all deeper positions.
@@ -93,6 +95,7 @@ class AMTP(HorizonPolicy):
         features: FeatureLevel = FeatureLevel.F2,
         soft_labels: bool = True,
         epsilon: float = 0.02,
+        idle_factor: float = 5.0,
         importance_clip: float = 20.0,
         learning_rate: float = 0.2,
         prior_hazards: tuple[float, ...] = (0.2,),
@@ -101,6 +104,8 @@ class AMTP(HorizonPolicy):
     ) -> None:
         if not 0.0 <= epsilon <= 1.0:
             raise ForerunError(f"epsilon is {epsilon}: give a probability")
+        if not 1.0 <= idle_factor < inf:
+            raise ForerunError(f"idle_factor is {idle_factor}: give a number of at least 1")
         if not importance_clip >= 1.0:
             raise ForerunError(f"importance_clip is {importance_clip}: weights are at least 1")
         if not 0.0 < learning_rate < inf:
@@ -119,6 +124,7 @@ class AMTP(HorizonPolicy):
         self.features = features
         self.soft_labels = soft_labels
         self.epsilon = epsilon
+        self.idle_factor = idle_factor
         self.importance_clip = importance_clip
         self.learning_rate = learning_rate
         self.prior_hazards = prior_hazards
@@ -162,7 +168,6 @@ class AMTP(HorizonPolicy):
 
     def propose(self, context: RoundContext, *, uniform: float) -> Choice:
         """Choose the horizon; O(limit). Nothing is learned here: proposing twice gives the same answer."""
-        explored = explores(uniform, self.epsilon)
         limit = context.limit
         features = scaled_features(context, self._history, self.features)
         hazards = self._prior(limit) if self._rounds < self.warmup_rounds else self._hazards.predict(features, limit)
@@ -174,11 +179,13 @@ class AMTP(HorizonPolicy):
             planned, survival = limit, tuple(survivals(hazards))
         if self.costs is None and self.measure_every is not None:
             planned = self._measuring(planned, limit, self.measure_every)
+        epsilon = self.epsilon if planned > 0 else min(1.0, self.idle_factor * self.epsilon)
+        explored = explores(uniform, epsilon)
         return Choice(
             horizon=limit if explored else planned,
             planned=planned,
             explored=explored,
-            propensities=propensities(planned, limit, self.epsilon),
+            propensities=propensities(planned, limit, epsilon),
             survival=survival,
             features=features,
         )
@@ -200,6 +207,7 @@ class AMTP(HorizonPolicy):
             features=self.features,
             soft_labels=self.soft_labels,
             epsilon=self.epsilon,
+            idle_factor=self.idle_factor,
             importance_clip=self.importance_clip,
             learning_rate=self.learning_rate,
             prior_hazards=self.prior_hazards,
