@@ -66,8 +66,8 @@ class AMTP(HorizonPolicy):
     as no smaller horizon's cost is known. So that this ends, every `measure_every`-th round drafts 0, then 1 token
     until both are measured (a decision by past rounds alone, hence exact). With a table given there are no such rounds.
 
-    Horizon 0 brings no evidence; exploration alone finds the way back, so rounds that plan 0 explore `idle_factor` times
-    as often. That is decided by the plan, before the coin, so the propensities stay known. With epsilon 0 there is none.
+    Horizon 0 brings no evidence; exploration alone finds the way back, so rounds that plan 0 explore `idle_factor`
+    times as often. The plan decides that before the coin, so the propensities stay known. With epsilon 0 there is none.
 
     Args:
         costs: the table to start from, copied; None measures as it goes.
