@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from forerun.distributions import SamplingParams
+from forerun.distributions import Processing, SamplingParams
 from forerun.drafters import DraftVocabulary, DSparkDrafter, load_drafter
 from forerun.drafters.dspark import DSparkNetwork, checkpoint_hash, read_provenance, save_dspark
 from forerun.errors import ForerunError
@@ -78,7 +78,7 @@ def test_a_drafter_comes_back_as_it_was_saved(saved: Path) -> None:
         session = drafter.new_session()
         session.extend(ids, features)
         numbers = torch.tensor([0.1, 0.9, 0.5, 0.3], dtype=torch.float64)
-        proposals.append(session.propose(17, 4, SamplingParams(), uniforms=numbers))
+        proposals.append(session.propose(17, 4, Processing(SamplingParams(), ids.tolist()), uniforms=numbers))
     assert torch.equal(proposals[0].token_ids, proposals[1].token_ids)
     assert torch.equal(proposals[0].law.dense(), proposals[1].law.dense())
 
@@ -248,7 +248,8 @@ def test_the_same_target_in_another_type_is_accepted(folder: Path, dtype: torch.
     ids = torch.arange(7) * 29 % VOCAB_SIZE
     session = drafter.new_session()
     session.extend(ids, target.forward(ids, target.new_cache(), captured=drafter.captured_layers).features)
-    assert session.propose(4, 3, SamplingParams(), uniforms=torch.full((3,), 0.4, dtype=torch.float64)).horizon == 3
+    processing = Processing(SamplingParams(), ids.tolist())
+    assert session.propose(4, 3, processing, uniforms=torch.full((3,), 0.4, dtype=torch.float64)).horizon == 3
 
 
 @pytest.mark.parametrize("existing", [False, True])

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from forerun.distributions import PointLaw, SamplingParams
+from forerun.distributions import PointLaw, Processing, SamplingParams
 from forerun.drafters import Drafter, DrafterSession, DraftModel, DSparkDrafter, PromptLookup
 from forerun.engine import generate
 from forerun.models import TransformersTarget, tiny_target
@@ -70,7 +70,7 @@ def uniforms(seed: int, count: int = 4) -> Float[Tensor, " count"]:
 
 
 def propose(session: DrafterSession, seed: int, horizon: int = 4, params: SamplingParams = PARAMS) -> Proposal:
-    return session.propose(2, horizon, params, uniforms=uniforms(seed)[:horizon])
+    return session.propose(2, horizon, Processing(params, [*IDS.tolist(), 2]), uniforms=uniforms(seed)[:horizon])
 
 
 def test_a_drafter_describes_itself(drafter: Drafter) -> None:
@@ -188,11 +188,12 @@ def test_drafted_tokens_follow_the_law_that_comes_with_them(name: str) -> None:
     drafter = DRAWING[name]()
     session = started(drafter)
     generator = torch.Generator().manual_seed(SEED)
+    processing = Processing(PARAMS, [*IDS.tolist(), 2])
     counts, means, variances = (torch.zeros(BLOCK_OF_MANY, VOCAB, dtype=torch.float64) for _ in range(3))
     first_laws: dict[tuple[int, ...], Tensor] = {}
     for _ in range(DRAWS // BLOCK_OF_MANY):
         numbers = torch.rand(BLOCK_OF_MANY, dtype=torch.float64, generator=generator)
-        proposal = session.propose(2, BLOCK_OF_MANY, PARAMS, uniforms=numbers)
+        proposal = session.propose(2, BLOCK_OF_MANY, processing, uniforms=numbers)
         probs = proposal.law.dense()
         counts += proposal_counts(proposal)
         means += probs

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from forerun.distributions import SamplingParams, law_from_logits
+from forerun.distributions import Processing, SamplingParams, law_from_logits
 from forerun.drafters import DraftModel
 from forerun.errors import ForerunError
 from forerun.models import Target
@@ -21,7 +21,7 @@ def test_laws_are_the_small_models_own_after_the_draft_prefix(params: SamplingPa
     session = DraftModel(SMALL, TARGET).new_session()
     session.extend(torch.tensor(IDS), torch.zeros(len(IDS), 0, 1))
     numbers = torch.tensor([0.9, 0.2, 0.7, 0.4], dtype=torch.float64)
-    proposal = session.propose(2, 4, params, uniforms=numbers)
+    proposal = session.propose(2, 4, Processing(params, [*IDS, 2]), uniforms=numbers)
     prefix = [*IDS, 2]
     for place, token in enumerate(proposal.token_ids.tolist()):
         logits = SMALL.forward(torch.tensor(prefix), SMALL.new_cache(), num_logits=1).logits

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from forerun.distributions import SamplingParams
+from forerun.distributions import Processing, SamplingParams
 from forerun.drafters import DSparkDrafter
 from forerun.models import TransformersTarget, tiny_target
 from forerun.training.blocks import block_visibility, make_batch
@@ -56,9 +56,10 @@ def decoded_laws(own: DSparkDrafter, text: Int[Tensor, " length"], anchor: int) 
     split = anchor // 2  # the context comes in two pieces, as it does in decoding
     for piece in (text[:split], text[split:anchor]):
         session.extend(piece, target().forward(piece, cache, captured=own.captured_layers).features)
+    processing = Processing(SamplingParams(), text[: anchor + 1].tolist())
     numbers = torch.zeros(BLOCK, dtype=torch.float64)
     for slot in range(BLOCK):
-        proposal = session.propose(int(text[anchor]), slot + 1, SamplingParams(), uniforms=numbers[: slot + 1])
+        proposal = session.propose(int(text[anchor]), slot + 1, processing, uniforms=numbers[: slot + 1])
         laws = proposal.law.dense()
         token = int(text[anchor + slot + 1])
         numbers[slot] = laws[slot, :token].sum() + laws[slot, token] / 2

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.distributions import PointLaw, SamplingParams
+from forerun.distributions import PointLaw, Processing, SamplingParams
 from forerun.drafters import PromptLookup
 from forerun.errors import ForerunError
 
@@ -23,7 +23,8 @@ def look_up(
     for piece in (ids[:taken], ids[taken:]):
         if len(piece):
             session.extend(piece, torch.zeros(len(piece), 0, 1))
-    proposal = session.propose(last, horizon, SamplingParams(), uniforms=torch.zeros(horizon, dtype=torch.float64))
+    processing = Processing(SamplingParams(), [*tokens, last])
+    proposal = session.propose(last, horizon, processing, uniforms=torch.zeros(horizon, dtype=torch.float64))
     assert isinstance(proposal.law, PointLaw)
     assert session.length == len(tokens)
     return proposal.token_ids.tolist()

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from forerun.distributions import PointLaw, SamplingParams
+from forerun.distributions import PointLaw, Processing
 from forerun.drafters import Drafter, DrafterSession
 from forerun.verification import Proposal
 
@@ -73,7 +73,7 @@ class GuessingSession(DrafterSession):
         self.features.append(features)
 
     def propose(
-        self, last_token: int, horizon: int, params: SamplingParams, *, uniforms: Float[Tensor, " horizon"]
+        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
     ) -> Proposal:
         """Asks the function."""
         assert len(uniforms) == horizon >= 1

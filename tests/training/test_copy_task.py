@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 import pytest
 import torch
 
-from forerun.distributions import SamplingParams, law_from_logits
+from forerun.distributions import Processing, SamplingParams, law_from_logits
 from forerun.drafters import DSparkDrafter
 from forerun.drafters.dspark import DSparkSession
 from forerun.engine import generate
@@ -126,7 +126,7 @@ def forced_laws(session: DSparkSession, last: int, following: list[int]) -> list
     uniforms = torch.zeros(0, dtype=torch.float64)
     for count, token in enumerate(following, start=1):
         trial = torch.cat([uniforms, torch.zeros(1, dtype=torch.float64)])
-        proposal = session.propose(last, count, LAW, uniforms=trial)
+        proposal = session.propose(last, count, Processing(LAW, ()), uniforms=trial)
         assert proposal.token_ids[:-1].tolist() == following[: count - 1]
         law = proposal.law.dense()[-1].double()
         laws.append(law)

@@ -7,7 +7,8 @@ The package knows nothing of models, drafters or acceptance.
 from forerun.distributions.divergences import overlap, total_variation
 from forerun.distributions.law import DenseLaw, Law, PointLaw, stack_laws
 from forerun.distributions.params import GREEDY_TEMPERATURE, SamplingParams
-from forerun.distributions.processing import law_from_logits
+from forerun.distributions.processing import UnusableLogits, law_from_logits
+from forerun.distributions.request_processing import Processing
 from forerun.distributions.streams import Purpose, Streams
 from forerun.distributions.uniforms import check_uniforms
 
@@ -16,9 +17,11 @@ __all__ = [
     "DenseLaw",
     "Law",
     "PointLaw",
+    "Processing",
     "Purpose",
     "SamplingParams",
     "Streams",
+    "UnusableLogits",
     "check_uniforms",
     "law_from_logits",
     "overlap",

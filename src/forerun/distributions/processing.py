@@ -1,6 +1,7 @@
 """The one place where logits become a law."""
 
 import math
+from typing import final
 
 import torch
 from jaxtyping import Float, Float64
@@ -12,6 +13,23 @@ from forerun.errors import ForerunError
 
 NUCLEUS_GUESS = 1024
 """How many of the largest logits top-p ranks at first; a flatter law than this holds takes a second, longer look."""
+
+
+@final
+class UnusableLogits(ForerunError):
+    """A row of logits is no law: it holds NaN or plus infinity, or nothing but minus infinity.
+
+    Attributes:
+        row: The first such row.
+    """
+
+    def __init__(self, row: int, peak: float) -> None:
+        """Says which row, and its largest entry."""
+        super().__init__(
+            f"logits of row {row} have largest entry {peak}; "
+            "a row needs a finite one, and no NaN or plus infinity: check the model and its number type"
+        )
+        self.row = row
 
 
 def law_from_logits(logits: Float[Tensor, "rows vocab"], params: SamplingParams) -> Law:
@@ -31,7 +49,7 @@ def law_from_logits(logits: Float[Tensor, "rows vocab"], params: SamplingParams)
         ``PointLaw`` if ``params.greedy``, else ``DenseLaw``.
 
     Raises:
-        ForerunError: A row holds NaN or plus infinity, or nothing but minus infinity.
+        UnusableLogits: A row holds NaN or plus infinity, or nothing but minus infinity.
 
     Example:
         >>> logits = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()
@@ -67,10 +85,7 @@ def _check_peaks(peaks: Float[Tensor, " rows"]) -> None:
     usable = peaks.isfinite()
     if not bool(usable.all()):
         row = int(usable.logical_not().nonzero()[0, 0])
-        raise ForerunError(
-            f"logits of row {row} have largest entry {float(peaks[row])}; "
-            "a row needs a finite one, and no NaN or plus infinity: check the model and its number type"
-        )
+        raise UnusableLogits(row, float(peaks[row]))
 
 
 def _nucleus_edge(

@@ -30,7 +30,7 @@ class Purpose(IntEnum):
 class Streams:
     """Counter-based uniform numbers (Philox 4x64) of one request.
 
-    Every (seed, request, purpose, position) has a stream of its own, disjoint from all others, so drafting and
+    Every (seed, request, sample, purpose, position) has a stream of its own, disjoint from all others, so drafting and
     accepting never share a number and a request draws the same numbers alone and inside a batch.
 
     A position is the absolute index of the token to be decided: for a block, of the first one. The j-th number
@@ -41,19 +41,21 @@ class Streams:
     Args:
         seed: Which randomness, 0 to 2**64 - 1.
         request: Which request of a run, 0 to 2**64 - 1.
+        sample: Which of several answers to the request, 0 to 2**64 - 1.
 
     Raises:
-        ForerunError: Seed or request lies outside its range.
+        ForerunError: Seed, request or sample lies outside its range.
 
     References:
         Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
     """
 
-    def __init__(self, seed: int, request: int = 0) -> None:
+    def __init__(self, seed: int, request: int = 0, sample: int = 0) -> None:
         """Stores the key; nothing is drawn yet."""
-        for name, value in (("seed", seed), ("request", request)):
+        for name, value in (("seed", seed), ("request", request), ("sample", sample)):
             if not 0 <= value < _WORD:
                 raise ForerunError(f"{name} is {value}; give a whole number from 0 to 2**64 - 1")
+        self._sample = sample
         self._key = np.array([seed, request], dtype=np.uint64)
 
     def uniforms(self, purpose: Purpose, position: int, count: int) -> Float64[Tensor, " count"]:
@@ -65,6 +67,6 @@ class Streams:
             count: How many; a longer answer begins with the shorter one.
         """
         # The low counter word runs within the stream, the others name it: streams cannot meet.
-        counter = np.array([0, position, purpose, 0], dtype=np.uint64)
+        counter = np.array([0, position, purpose, self._sample], dtype=np.uint64)
         raw = np.random.Philox(key=self._key, counter=counter).random_raw(count)
         return torch.from_numpy((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53)

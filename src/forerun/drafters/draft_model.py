@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from forerun.distributions import PointLaw, SamplingParams, law_from_logits, stack_laws
+from forerun.distributions import Processing
 from forerun.drafters.drafter import Drafter, DrafterSession
+from forerun.drafters.drawing import draw_chain
 from forerun.errors import ForerunError
 from forerun.models import Target
 from forerun.verification import Proposal
@@ -86,20 +88,18 @@ class DraftModelSession(DrafterSession):
         self._pending += token_ids.tolist()
 
     def propose(
-        self, last_token: int, horizon: int, params: SamplingParams, *, uniforms: Float[Tensor, " horizon"]
+        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
     ) -> Proposal:
         """See :class:`DrafterSession`."""
         committed = self.length
-        inputs = [*self._pending, last_token]
+        unseen = [*self._pending, last_token]
         self._pending = []
-        laws, token_ids = [], []
-        for index in range(horizon):
-            step = self._model.forward(torch.tensor(inputs), self._cache, num_logits=1)
-            laws.append(law_from_logits(step.logits, params))
-            token_ids.append(int(laws[-1].sample(uniforms=uniforms[index : index + 1])))
-            inputs = [token_ids[-1]]
+
+        def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
+            fresh = torch.tensor(drafted[-1:] if drafted else unseen)
+            return self._model.forward(fresh, self._cache, num_logits=1).logits
+
+        proposal = draw_chain(next_logits, horizon, processing, vocab_size=self._model.vocab_size, uniforms=uniforms)
         # The drafts may be rejected; the committed tokens come back through extend, so their keys are written again.
         self._cache.rollback(committed)
-        drafts = torch.tensor(token_ids, dtype=torch.int64)
-        law = stack_laws(laws) if laws else PointLaw(drafts, self._model.vocab_size)
-        return Proposal(token_ids=drafts, law=law)
+        return proposal

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from forerun.distributions import SamplingParams
+from forerun.distributions import Processing
 from forerun.verification import Proposal
 
 
@@ -31,15 +31,16 @@ class DrafterSession(ABC):
 
     @abstractmethod
     def propose(
-        self, last_token: int, horizon: int, params: SamplingParams, *, uniforms: Float[Tensor, " horizon"]
+        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
     ) -> Proposal:
         """Draft up to ``horizon`` tokens after ``last_token``, each with the law it was drawn from.
 
         Args:
-            last_token: committed, not yet processed by the target; position ``length``.
+            last_token: committed (in ``processing`` too), not yet processed by the target; position ``length``.
             horizon: at least 1 and at most the drafter's maximum. Fewer tokens may come back (a look-up that finds
-                nothing); how many must not depend on the tokens that are left out.
-            params: processing of the draft law; the proposal carries the processed law.
+                nothing, a row of logits that is no law); how many must not depend on the tokens that are left out.
+            processing: of the request; the draft law of a position goes through it with the drafts before that
+                position, and the proposal carries the processed law.
             uniforms: one in [0, 1) for each position.
         """
 

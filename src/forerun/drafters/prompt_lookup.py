@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from forerun.distributions import PointLaw, SamplingParams
+from forerun.distributions import PointLaw, Processing
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.errors import ForerunError
 from forerun.verification import Proposal
@@ -87,9 +87,9 @@ class PromptLookupSession(DrafterSession):
             self._tokens.append(token_id)
 
     def propose(
-        self, last_token: int, horizon: int, params: SamplingParams, *, uniforms: Float[Tensor, " horizon"]
+        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
     ) -> Proposal:
-        """See :class:`DrafterSession`; ``params`` and ``uniforms`` change nothing, since nothing is drawn."""
+        """See :class:`DrafterSession`; ``processing`` and ``uniforms`` change nothing, since nothing is drawn."""
         copied = self._lookup([*self._tokens[-self._drafter.max_ngram :], last_token], horizon, last_token)
         token_ids = torch.tensor(copied, dtype=torch.int64)
         return Proposal(token_ids=token_ids, law=PointLaw(token_ids, self._drafter.vocab_size))

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from forerun.distributions import PointLaw, Purpose, SamplingParams, Streams, law_from_logits
+from forerun.distributions import PointLaw, Processing, Purpose, SamplingParams, Streams
 from forerun.drafters import Drafter
 from forerun.engine.metrics import RoundTotals
 from forerun.engine.record import Finish, Prefill, RoundRecord, RoundSeconds
@@ -67,6 +67,7 @@ class Generation:
         self.request = request
         self._watch = watch
         self._committed: list[int] = list(request.prompt_ids)
+        self._processing = Processing(request.sampling, request.prompt_ids, stop_ids=request.target.stop_ids)
         self._seen = set(request.prompt_ids)
         self._last_repeats = False
         self._records: list[RoundRecord] = []
@@ -144,7 +145,7 @@ class Generation:
         start = time.perf_counter()
         prompt = torch.tensor(request.prompt_ids)
         step = request.target.forward(prompt, self._cache, captured=self._captured, num_logits=1)
-        law = law_from_logits(step.logits, request.sampling)
+        law = self._processing.law(step.logits)
         token_id = int(law.sample(uniforms=request.streams.uniforms(Purpose.EMIT, len(prompt), 1)))
         if self._session is not None:
             self._session.extend(prompt, step.features)
@@ -170,10 +171,11 @@ class Generation:
         assert 0 <= choice.horizon <= context.limit, f"{request.policy.name} went above the round's limit"
         proposal = self._draft(choice.horizon, position)
         drafted = time.perf_counter()
+        drafts = proposal.token_ids.tolist()
         inputs = torch.cat([torch.tensor(self._committed[-1:]), proposal.token_ids])
         step = request.target.forward(inputs, self._cache, captured=self._captured)
         outcome = request.rule.verify(
-            law_from_logits(step.logits, request.sampling),
+            self._processing.law(step.logits, drafts),
             proposal,
             uniforms=request.streams.uniforms(Purpose.ACCEPT, position, proposal.horizon),
         )
@@ -181,7 +183,6 @@ class Generation:
             outcome.emission.sample(uniforms=request.streams.uniforms(Purpose.EMIT, position + outcome.accepted, 1))
         )
         verified = time.perf_counter()
-        drafts = proposal.token_ids.tolist()
         censored = self._watch.tokens_until_stop(drafts)
         kept = outcome.accepted + 1
         self._cache.rollback(position - 1 + kept)
@@ -238,7 +239,7 @@ class Generation:
         if horizon == 0 or self._session is None:
             return _no_drafts(request.target.vocab_size)
         uniforms = request.streams.uniforms(Purpose.DRAFT, position, horizon)
-        return self._session.propose(self._committed[-1], horizon, request.sampling, uniforms=uniforms)
+        return self._session.propose(self._committed[-1], horizon, self._processing, uniforms=uniforms)
 
     def _commit(self, token_ids: list[int]) -> tuple[list[int], str, Finish | None]:
         """Hand tokens over one by one, so that a stop inside a block ends the answer where plain decoding would."""
@@ -256,6 +257,7 @@ class Generation:
         self._last_repeats = token_id in self._seen
         self._seen.add(token_id)
         self._committed.append(token_id)
+        self._processing.commit(token_id)
 
     @property
     def _captured(self) -> tuple[int, ...]:

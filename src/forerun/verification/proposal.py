@@ -19,6 +19,7 @@ class Proposal:
     Attributes:
         token_ids: The draft tokens; there may be none.
         law: One row per token.
+        cut_short: The drafter's next row of logits was no law (NaN, say), so the draft ended before it.
 
     Raises:
         ForerunError: Rows and tokens differ in number, an id lies outside the vocabulary, or a token has probability
@@ -27,6 +28,7 @@ class Proposal:
 
     token_ids: Int64[Tensor, " horizon"]
     law: Law
+    cut_short: bool = False
 
     def __post_init__(self) -> None:
         """Refuses tokens that the law cannot have produced."""

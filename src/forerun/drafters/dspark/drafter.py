@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from forerun.distributions import PointLaw, SamplingParams, law_from_logits, stack_laws
+from forerun.distributions import Processing
 from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
+from forerun.drafters.drawing import draw_chain
 from forerun.drafters.dspark.config import DSparkConfig
 from forerun.drafters.dspark.network import ContextLayer, DSparkNetwork
 from forerun.errors import ForerunError
@@ -110,23 +112,20 @@ class DSparkSession(DrafterSession):
 
     @torch.inference_mode()
     def propose(
-        self, last_token: int, horizon: int, params: SamplingParams, *, uniforms: Float[Tensor, " horizon"]
+        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
     ) -> Proposal:
         """See :class:`DrafterSession`."""
         drafter = self._drafter
         hidden = self.block_hidden(last_token)[:horizon]
         backbone_logits = drafter.head(hidden)  # (horizon, draft_vocab)
-        vocabulary = drafter.vocabulary
-        previous, laws, token_ids = torch.tensor([last_token]), [], []
-        for slot in range(horizon):
-            logits = backbone_logits[slot] + drafter.network.markov_logits(vocabulary.to_draft(previous))[0]
-            law = law_from_logits(self._spread(logits), params)
-            previous = law.sample(uniforms=uniforms[slot : slot + 1])
-            laws.append(law)
-            token_ids.append(previous)
-        drafts = torch.cat(token_ids) if token_ids else torch.empty(0, dtype=torch.int64)
-        law = stack_laws(laws) if laws else PointLaw(drafts, drafter.config.target_vocab_size)
-        return Proposal(token_ids=drafts, law=law)
+
+        def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
+            previous = drafter.vocabulary.to_draft(torch.tensor([drafted[-1] if drafted else last_token]))
+            return self._spread(backbone_logits[len(drafted)] + drafter.network.markov_logits(previous)[0])
+
+        return draw_chain(
+            next_logits, horizon, processing, vocab_size=drafter.config.target_vocab_size, uniforms=uniforms
+        )
 
     def block_hidden(self, last_token: int) -> Float[Tensor, "slots hidden"]:
         """Hidden states of the block anchored at ``last_token``."""

@@ -1,0 +1,48 @@
+"""Drawing a chain of drafts token by token; knows nothing of where a row of logits comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from forerun.distributions import Law, PointLaw, Processing, UnusableLogits, stack_laws
+from forerun.verification import Proposal
+
+
+def draw_chain(
+    next_logits: Callable[[Sequence[int]], Float[Tensor, "1 vocab"]],
+    horizon: int,
+    processing: Processing,
+    *,
+    vocab_size: int,
+    uniforms: Float[Tensor, " horizon"],
+) -> Proposal:
+    """Draw each draft from the processed law after the drafts before it.
+
+    A row of logits that is no law (NaN, or nothing that may be said) ends the draft before its position. That is
+    legal, for the row was made before the token that it would have drawn.
+
+    Args:
+        next_logits: from the drafts so far to the logits of the next; called once for each position, in order.
+        horizon: most tokens.
+        processing: of the request.
+        vocab_size: of the target.
+        uniforms: one in [0, 1) for each position.
+    """
+    drafted: list[int] = []
+    laws: list[Law] = []
+    cut_short = False
+    for place in range(horizon):
+        try:
+            law = processing.law_after(next_logits(drafted), drafted)
+        except UnusableLogits:
+            cut_short = True
+            break
+        laws.append(law)
+        drafted.append(int(law.sample(uniforms=uniforms[place : place + 1])))
+    token_ids = torch.tensor(drafted, dtype=torch.int64)
+    law = stack_laws(laws) if laws else PointLaw(token_ids, vocab_size)
+    return Proposal(token_ids=token_ids, law=law, cut_short=cut_short)
