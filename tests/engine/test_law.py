@@ -18,7 +18,7 @@ from forerun.drafters import Drafter, DraftModel, PromptLookup
 from forerun.engine import Generation, generate
 from forerun.horizons import AMTP, HorizonPolicy
 from forerun.models import TableTarget
-from forerun.verification import Outcome, Proposal, Rule, TokenLevel, residual_law
+from forerun.verification import Outcome, Proposal, Rule, TokenLevel, Truncation, residual_law
 from tests.exactness.statistics import chi_square_p_value
 from tests.exactness.tables import plain_row
 from tests.support.drafters import GuessingDrafter
@@ -83,6 +83,8 @@ class KeepCorrected(Rule):
 
     name = "coin"
     exact = False
+    needs_draft_law = True
+    truncation = Truncation.BEFORE_DRAWING
 
     def verify(self, target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " horizon"]) -> Outcome:
         """Everything is as it should be but for the number of accepted tokens."""

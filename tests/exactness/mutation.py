@@ -9,7 +9,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from forerun.distributions import Law
-from forerun.verification import Outcome, Proposal, Rule
+from forerun.verification import Outcome, Proposal, Rule, Truncation
 
 
 def mutated(function: Callable[..., Any], old: str, new: str, **names: object) -> Callable[..., Any]:
@@ -43,6 +43,16 @@ class FunctionRule(Rule):
     def exact(self) -> bool:
         """That is what the tests find out."""
         return False
+
+    @property
+    def needs_draft_law(self) -> bool:
+        """Unknown, so yes."""
+        return True
+
+    @property
+    def truncation(self) -> Truncation:
+        """The stricter one."""
+        return Truncation.BEFORE_DRAWING
 
     def verify(self, target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " horizon"]) -> Outcome:
         """Calls the function."""

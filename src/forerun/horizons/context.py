@@ -86,8 +86,10 @@ class RoundFeedback:
         choice: the policy's answer for this round.
         context: what the policy was told.
         accepted: drafted tokens accepted by the verifier, before stop tokens or caps cut the round.
-        accept_probabilities: min(1, target / draft) of each drafted token given its drafted prefix.
-        overlaps: 1 - TV between target and draft law at each drafted position, given its drafted prefix.
+        accept_probabilities: factor by which each drafted token multiplies the probability that the draft up to it
+            stands; for token-level verification min(1, target / draft) given the drafted prefix.
+        overlaps: the same averaged over the draft law of that position, given the drafted prefix; for token-level
+            verification 1 - TV between target and draft law.
         seconds: duration of the whole round (controller, drafting, verification, commit; prefill excluded).
         censored: number of drafted positions whose outcome counts; None when all do. A position counts up to and
             including the first drafted token that ends the text (stop token, stop string, cap), **whether or not it was

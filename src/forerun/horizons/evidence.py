@@ -41,7 +41,8 @@ def accept_bits(feedback: RoundFeedback) -> list[tuple[float, float]]:
 def expected_bits(feedback: RoundFeedback) -> list[tuple[float, float]]:
     """(weight, label) with the verifier's coins integrated out: prod over i < j of a_i, and 1 - overlap_j.
 
-    a_i is the accept probability of the drafted token and 1 - overlap_j the TV distance, both given the drafted prefix.
+    a_i is the accept probability of the drafted token and 1 - overlap_j the hazard, for token-level verification the TV
+    distance, both given the drafted prefix. Under block verification a_i may exceed 1; their product is a probability.
     Products with the gradient have the expectation that accept bits give, with lower variance, and positions after a
     rejection still teach. The list ends where the weight reaches 0.
 

@@ -1,6 +1,8 @@
 """The seam at which acceptance rules are exchanged."""
 
 from abc import ABC, abstractmethod
+from enum import Enum
+from typing import final
 
 from jaxtyping import Float64
 from torch import Tensor
@@ -8,6 +10,21 @@ from torch import Tensor
 from forerun.distributions import Law
 from forerun.verification.outcome import Outcome
 from forerun.verification.proposal import Proposal
+
+
+@final
+class Truncation(Enum):
+    """What a draft may be cut short by without changing the output law.
+
+    Past rounds, the context, other requests and coins of one's own are always allowed. This round's target laws and
+    verification numbers never are.
+    """
+
+    BEFORE_DRAWING = "before drawing"
+    """Whether draft token k is submitted is settled before token k is looked at; the tokens before it may decide."""
+
+    ANY_DRAFT = "any draft"
+    """All draft tokens may be looked at, and any number of them dropped from the end."""
 
 
 class Rule(ABC):
@@ -22,6 +39,16 @@ class Rule(ABC):
     @abstractmethod
     def exact(self) -> bool:
         """Whether the output law is the target's; a lossy rule says no, and so does every result made with it."""
+
+    @property
+    @abstractmethod
+    def needs_draft_law(self) -> bool:
+        """Whether the output depends on ``Proposal.law``; where it does not, a wrong law spoils only the feedback."""
+
+    @property
+    @abstractmethod
+    def truncation(self) -> Truncation:
+        """Which ways of shortening a draft are safe; for a lossy rule, which ones add no bias of their own."""
 
     @abstractmethod
     def verify(self, target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " horizon"]) -> Outcome:

@@ -5,12 +5,12 @@ from typing import final
 from jaxtyping import Float64
 from torch import Tensor
 
-from forerun.distributions import Law, check_uniforms, overlap
-from forerun.errors import ForerunError
+from forerun.distributions import Law, overlap
+from forerun.verification._inputs import check_fit
 from forerun.verification.outcome import Outcome
 from forerun.verification.proposal import Proposal
 from forerun.verification.residual import residual_law
-from forerun.verification.rule import Rule
+from forerun.verification.rule import Rule, Truncation
 
 
 def token_level(target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " horizon"]) -> Outcome:
@@ -43,14 +43,8 @@ def token_level(target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " 
     References:
         Leviathan et al. 2023, arXiv:2211.17192, Algorithm 1; Chen et al. 2023, arXiv:2302.01318, Algorithm 2.
     """
+    check_fit(target, proposal, uniforms)
     horizon = proposal.horizon
-    if len(target) != horizon + 1 or target.vocab_size != proposal.law.vocab_size:
-        raise ForerunError(
-            f"target law has {len(target)} rows over {target.vocab_size} tokens; a proposal of {horizon} tokens over "
-            f"{proposal.law.vocab_size} needs {horizon + 1} rows over the same tokens"
-        )
-    check_uniforms(uniforms, horizon)
-
     drafted_target = target.rows(0, horizon)
     target_probs = drafted_target.prob_of(proposal.token_ids)
     draft_probs = proposal.law.prob_of(proposal.token_ids).to(target_probs.device)
@@ -82,6 +76,16 @@ class TokenLevel(Rule):
     def exact(self) -> bool:
         """Yes, for every draft."""
         return True
+
+    @property
+    def needs_draft_law(self) -> bool:
+        """Yes, in the test and in the residual."""
+        return True
+
+    @property
+    def truncation(self) -> Truncation:
+        """Before drawing: dropping a token because of what it is would change how often it comes out."""
+        return Truncation.BEFORE_DRAWING
 
     def verify(self, target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " horizon"]) -> Outcome:
         """See ``token_level``."""
