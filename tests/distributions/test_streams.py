@@ -20,6 +20,7 @@ def test_same_key_same_numbers_other_key_other_numbers() -> None:
     assert torch.equal(first.uniforms(Purpose.ACCEPT, 4, 6), again.uniforms(Purpose.ACCEPT, 4, 6))
     assert not torch.equal(first.uniforms(Purpose.ACCEPT, 4, 6), other.uniforms(Purpose.ACCEPT, 4, 6))
     assert not torch.equal(first.uniforms(Purpose.ACCEPT, 4, 6), Streams(1, 1).uniforms(Purpose.ACCEPT, 4, 6))
+    assert not torch.equal(first.uniforms(Purpose.ACCEPT, 4, 6), Streams(1, sample=1).uniforms(Purpose.ACCEPT, 4, 6))
 
 
 def test_request_draws_the_same_alone_and_in_a_batch() -> None:
@@ -34,8 +35,8 @@ def test_no_number_serves_two_decisions() -> None:
     """Overlapping counters would repeat whole runs of numbers."""
     seen = [
         number
-        for seed, request, purpose, position in itertools.product((0, 1), (0, 1), Purpose, range(8))
-        for number in Streams(seed, request).uniforms(purpose, position, 9).tolist()
+        for seed, request, sample, purpose, position in itertools.product((0, 1), (0, 1), (0, 1), Purpose, range(8))
+        for number in Streams(seed, request, sample).uniforms(purpose, position, 9).tolist()
     ]
     assert len(set(seen)) == len(seen)
 
@@ -50,6 +51,7 @@ def test_longer_answer_begins_with_the_shorter() -> None:
 def test_numbers_of_a_seed_never_change() -> None:
     """Golden values: what a seed means must survive releases of numpy and of this package."""
     assert Streams(0).uniforms(Purpose.DRAFT, 0, 2).tolist() == [0.011546754286331562, 0.24154919656271812]
+    assert Streams(0, sample=0).uniforms(Purpose.DRAFT, 0, 1).tolist() == [0.011546754286331562]
     assert Streams(2**64 - 1, 12).uniforms(Purpose.EXPLORE, 2**40, 1).tolist() == [0.20370574842906986]
 
 
@@ -64,8 +66,11 @@ def test_numbers_are_uniform() -> None:
     assert p_value > ALPHA, p_value
 
 
-@pytest.mark.parametrize(("seed", "request_id", "name"), [(-1, 0, "seed"), (2**64, 0, "seed"), (0, -1, "request")])
-def test_out_of_range_is_refused_by_name(seed: int, request_id: int, name: str) -> None:
+@pytest.mark.parametrize(
+    ("seed", "request_id", "sample", "name"),
+    [(-1, 0, 0, "seed"), (2**64, 0, 0, "seed"), (0, -1, 0, "request"), (0, 0, -1, "sample")],
+)
+def test_out_of_range_is_refused_by_name(seed: int, request_id: int, sample: int, name: str) -> None:
     """A negative seed must not wrap around to another one."""
     with pytest.raises(ForerunError, match=f"^{name} is "):
-        Streams(seed, request_id)
+        Streams(seed, request_id, sample)

@@ -70,6 +70,7 @@ def processed(logits: LogitTable, params: SamplingParams, processing: Processing
 def plain_row(logits: Sequence[float], params: SamplingParams) -> list[float]:
     """Processing by definition, one token at a time: the oracle for ``law_from_logits``."""
     tokens = range(len(logits))
+    logits = [logit + dict(params.logit_bias).get(token, 0.0) for token, logit in enumerate(logits)]
     if params.temperature < 1e-5:
         best = max(tokens, key=lambda token: (logits[token], -token))
         return [1.0 if token == best else 0.0 for token in tokens]
@@ -79,7 +80,19 @@ def plain_row(logits: Sequence[float], params: SamplingParams) -> list[float]:
     total = sum(weights)
     weights = [w if sum(other for other in weights if other > w) < params.top_p * total else 0.0 for w in weights]
     weights = [w if w >= params.min_p * max(weights) else 0.0 for w in weights]
-    return [w / sum(weights) for w in weights]
+    probs = [w / sum(weights) for w in weights]
+    if params.typical_p < 1.0:
+        probs = most_typical(probs, params.typical_p)
+    return probs
+
+
+def most_typical(probs: Sequence[float], mass: float) -> list[float]:
+    """Locally typical sampling: each token stays unless the more typical ones reach the mass without it."""
+    entropy = -math.fsum(prob * math.log(prob) for prob in probs if prob > 0.0)
+    oddness = [abs(-math.log(prob) - entropy) if prob > 0.0 else math.inf for prob in probs]
+    better = [math.fsum(p for p, o in zip(probs, oddness, strict=True) if o < own) for own in oddness]
+    kept = [prob if before < mass else 0.0 for prob, before in zip(probs, better, strict=True)]
+    return [prob / math.fsum(kept) for prob in kept]
 
 
 def plain_model(logits: LogitTable, params: SamplingParams) -> Callable[[Tokens], list[float]]:

@@ -6,7 +6,8 @@ The package knows nothing of models, drafters or acceptance.
 
 from forerun.distributions.divergences import overlap, total_variation
 from forerun.distributions.law import DenseLaw, Law, PointLaw, stack_laws
-from forerun.distributions.params import GREEDY_TEMPERATURE, SamplingParams
+from forerun.distributions.logprobs import TokenLogprob, token_logprobs
+from forerun.distributions.params import GREEDY_TEMPERATURE, LogitsProcessor, SamplingParams
 from forerun.distributions.processing import UnusableLogits, law_from_logits
 from forerun.distributions.request_processing import Processing
 from forerun.distributions.streams import Purpose, Streams
@@ -16,15 +17,18 @@ __all__ = [
     "GREEDY_TEMPERATURE",
     "DenseLaw",
     "Law",
+    "LogitsProcessor",
     "PointLaw",
     "Processing",
     "Purpose",
     "SamplingParams",
     "Streams",
+    "TokenLogprob",
     "UnusableLogits",
     "check_uniforms",
     "law_from_logits",
     "overlap",
     "stack_laws",
+    "token_logprobs",
     "total_variation",
 ]

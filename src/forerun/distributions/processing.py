@@ -1,4 +1,4 @@
-"""The one place where logits become a law."""
+"""The one place where logits become a law; knows nothing of the tokens before a row."""
 
 import math
 from typing import final
@@ -26,30 +26,35 @@ class UnusableLogits(ForerunError):
     def __init__(self, row: int, peak: float) -> None:
         """Says which row, and its largest entry."""
         super().__init__(
-            f"logits of row {row} have largest entry {peak}; "
-            "a row needs a finite one, and no NaN or plus infinity: check the model and its number type"
+            f"logits of row {row} have largest entry {peak}; a row needs a finite one, and no NaN or plus infinity: "
+            "check the model and its number type, and what bias, bad words and processors forbid"
         )
         self.row = row
 
 
 def law_from_logits(logits: Float[Tensor, "rows vocab"], params: SamplingParams) -> Law:
-    """The law of the next token under ``params``.
+    """The law of the next token under ``params``, for steps that look at nothing but the row.
 
-    Greedy: all mass on the largest logit, the lowest id among equals. Otherwise, in float32 (float64 stays):
-    divide by the temperature; drop what lies below the ``top_k``-th largest; drop what lies below the smallest
-    logit of the nucleus; drop what lies below ``min_p`` times the largest probability; softmax in float64.
-    Top-p counts the mass that top-k left, min-p the peak. Every cut is by value, so tokens with equal logits stay or
-    go together and the law does not depend on how tokens are numbered.
+    Greedy: all mass on the largest logit plus bias, the lowest id among equals. Otherwise, in float32 (float64
+    stays): add the bias; divide by the temperature; drop what lies below the ``top_k``-th largest; drop what lies
+    below the smallest logit of the nucleus; drop what lies below ``min_p`` times the largest probability; keep the
+    most typical tokens; softmax in float64. Top-p and typical-p count the mass that the cuts before them left, min-p
+    the peak. Every cut is by value, so tokens with equal logits stay or go together and the law does not depend on
+    how tokens are numbered.
+
+    A token v is the more typical the smaller ``|-log prob(v) - entropy|`` is; the smallest set of most typical tokens
+    whose mass reaches ``typical_p`` stays.
 
     Args:
         logits: Unnormalised log-probabilities; ``-inf`` forbids a token.
-        params: The processing.
+        params: The processing; with penalties, bad words and the like, see ``Processing``.
 
     Returns:
         ``PointLaw`` if ``params.greedy``, else ``DenseLaw``.
 
     Raises:
         UnusableLogits: A row holds NaN or plus infinity, or nothing but minus infinity.
+        ForerunError: A step of ``params`` looks at the tokens before the row, or a biased id is not in the vocabulary.
 
     Example:
         >>> logits = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()
@@ -58,14 +63,19 @@ def law_from_logits(logits: Float[Tensor, "rows vocab"], params: SamplingParams)
 
     References:
         Fan et al. 2018, arXiv:1805.04833 (top-k); Holtzman et al. 2020, arXiv:1904.09751 (top-p);
-        Nguyen et al. 2024, arXiv:2407.01082 (min-p). The reference code is transformers'
-        ``generation/logits_process.py``, which differs in one case: where several tokens tie at the edge of the
-        nucleus it keeps some of them by sort order, here all stay.
+        Nguyen et al. 2024, arXiv:2407.01082 (min-p); Meister et al. 2023, arXiv:2202.00666
+        (typical-p). The reference code is transformers' ``generation/logits_process.py``, which differs in one case:
+        where several tokens tie at the edge of the nucleus it keeps some of them by sort order, here all stay.
     """
+    if not params.row_only:
+        raise ForerunError("penalties, bad words, min_new_tokens and processors look at earlier tokens; use Processing")
+    if params.logit_bias:
+        params.check_vocabulary(logits.shape[-1])
+        logits = biased(logits, params)
     if params.greedy:
         _check_peaks(logits.amax(-1))
         return PointLaw(logits.argmax(-1), logits.shape[-1])  # torch: the first index among equals
-    scaled = logits if logits.dtype == torch.float64 else logits.float()
+    scaled = widened(logits)
     if params.temperature != 1.0:
         scaled = scaled / params.temperature
     peaks = scaled.amax(-1, keepdim=True)  # (rows, 1)
@@ -77,7 +87,22 @@ def law_from_logits(logits: Float[Tensor, "rows vocab"], params: SamplingParams)
         scaled = scaled.masked_fill(scaled < _nucleus_edge(scaled, peaks, params), -math.inf)
     if params.min_p > 0.0:
         scaled = scaled.masked_fill(scaled < peaks + math.log(params.min_p), -math.inf)
+    if params.typical_p < 1.0:
+        scaled = _most_typical(scaled, params.typical_p)
     return DenseLaw.from_log_weights(scaled)
+
+
+def widened(logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+    """The number type in which logits are processed: float32, or float64 for float64."""
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def biased(logits: Float[Tensor, "rows vocab"], params: SamplingParams) -> Float[Tensor, "rows vocab"]:
+    """Logits plus ``params.logit_bias``, whose ids must lie in the vocabulary."""
+    token_ids, values = zip(*params.bias_pairs, strict=True)
+    wide = widened(logits)
+    bias = torch.tensor(values, dtype=wide.dtype, device=wide.device)
+    return wide.index_add(-1, torch.tensor(token_ids, device=wide.device), bias.expand(len(wide), -1))
 
 
 def _check_peaks(peaks: Float[Tensor, " rows"]) -> None:
@@ -112,7 +137,27 @@ def _edge_among(
     top_p: float,
 ) -> tuple[Float[Tensor, "rows 1"], bool]:
     """The edge if it lies among the ``largest`` logits (sorted), and whether it surely does in every row."""
-    mass = (largest - peaks).double().exp() * peak_probs
+    return _last_needed(largest, (largest - peaks).double().exp() * peak_probs, top_p)
+
+
+def _last_needed(
+    ranked: Float[Tensor, "rows width"], mass: Float64[Tensor, "rows width"], share: float
+) -> tuple[Float[Tensor, "rows 1"], bool]:
+    """The value, best first, with which the running mass reaches ``share``, and whether it surely does."""
     before = mass.cumsum(-1) - mass  # of better ranked tokens
-    sizes = (before < top_p).sum(-1, keepdim=True)
-    return largest.gather(-1, sizes - 1), int(sizes.max()) < largest.shape[-1]
+    sizes = (before < share).sum(-1, keepdim=True)
+    return ranked.gather(-1, sizes - 1), int(sizes.max()) < ranked.shape[-1]
+
+
+def _most_typical(scaled: Float[Tensor, "rows vocab"], typical_p: float) -> Float[Tensor, "rows vocab"]:
+    """Minus infinity in place of all but the smallest typical set of mass ``typical_p``."""
+    log_probs = torch.log_softmax(scaled, -1, dtype=torch.float64)
+    probs = log_probs.exp()
+    distances = (log_probs + torch.special.entr(probs).sum(-1, keepdim=True)).abs()
+    # Ranking a whole row is slow, so a few of the nearest are tried first.
+    for width in (min(NUCLEUS_GUESS, scaled.shape[-1]), scaled.shape[-1]):
+        nearest, token_ids = distances.topk(width, largest=False, sorted=True)
+        edge, found = _last_needed(nearest, probs.gather(-1, token_ids), typical_p)
+        if found:
+            break
+    return scaled.masked_fill(distances > edge, -math.inf)

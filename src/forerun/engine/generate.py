@@ -41,7 +41,7 @@ def generate(
         drafter: proposes tokens; ``None`` is plain decoding.
         horizon: tokens to draft each round: a number, a policy (which goes on learning), or ``None`` for a fresh AMTP
             with a drafter and 0 without.
-        sampling: temperature and truncation; ``None`` is temperature 1.
+        sampling: processing of the logits; ``None`` is temperature 1.
         max_new_tokens: cap on the answer; the end of the target's context is another.
         stop: texts that end the answer; the answer's text ends before them.
         ignore_stop_ids: go on past the target's stop ids (for measurements of equal length).
@@ -51,8 +51,8 @@ def generate(
         rule: acceptance rule; ``None`` is token-level speculative sampling.
 
     Raises:
-        ForerunError: empty prompt, prompt longer than the context, ids outside the vocabulary, stop strings without a
-            tokenizer, a horizon above the drafter's maximum, or a horizon without a drafter.
+        ForerunError: empty prompt, prompt longer than the context, ids outside the vocabulary (in ``sampling`` too),
+            stop strings without a tokenizer, a horizon above the drafter's maximum, or a horizon without a drafter.
     """
     prompt_ids = _prompt_ids(target, prompt, raw)
     if max_new_tokens < 1:
@@ -61,6 +61,8 @@ def generate(
         raise ForerunError(f"stop is a list of texts: give [{stop!r}], or each of its letters would be a stop")
     if any(not text for text in stop):
         raise ForerunError("an empty stop string would end every answer at once; leave it out")
+    sampling = SamplingParams() if sampling is None else sampling
+    sampling.check_vocabulary(target.vocab_size)
     policy = _policy(horizon, drafter)
     detokenizer = (
         Detokenizer(target.tokenizer.decode)
@@ -83,7 +85,7 @@ def generate(
             policy=policy,
             rule=TokenLevel() if rule is None else rule,
             prompt_ids=prompt_ids,
-            sampling=SamplingParams() if sampling is None else sampling,
+            sampling=sampling,
             max_new_tokens=min(max_new_tokens, room),
             streams=Streams(seed, request=request),
         ),
