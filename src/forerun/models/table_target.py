@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from forerun.models.target import Target, TargetCache, TargetStep
+from forerun.models.target import Block, Target, TargetBatch, TargetCache, TargetStep
 
 
 @final
@@ -29,6 +29,36 @@ class TableCache(TargetCache):
         """Forget every token from position ``length`` on."""
         assert length <= len(self.token_ids)
         del self.token_ids[length:]
+
+    def keep(self, start: int, kept: Sequence[int]) -> None:
+        """Of the tokens from position ``start`` on keep those at these offsets."""
+        self.token_ids[start:] = [self.token_ids[start + offset] for offset in kept]
+
+
+@final
+class TableBatch(TargetBatch):
+    """Nothing is shared between rows; a batch only knows which are its own."""
+
+    def __init__(self) -> None:
+        self._rows: list[TableCache] = []
+
+    def add(self, copy_of: TargetCache | None = None) -> TableCache:
+        """A new row, empty or a copy."""
+        row = TableCache()
+        if copy_of is not None:
+            assert isinstance(copy_of, TableCache) and copy_of in self._rows
+            row.token_ids += copy_of.token_ids
+        self._rows.append(row)
+        return row
+
+    def remove(self, cache: TargetCache) -> None:
+        """Let a row go."""
+        assert isinstance(cache, TableCache)
+        self._rows.remove(cache)
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self._rows)
 
 
 @final
@@ -102,24 +132,26 @@ class TableTarget(Target):
         """Hash of the empty prefix's law."""
         return hashlib.sha256(self._logits_of(()).numpy().tobytes()).hexdigest()
 
-    def new_cache(self) -> TableCache:
-        """An empty cache for one sequence."""
-        return TableCache()
+    def new_batch(self) -> TableBatch:
+        """A batch without rows."""
+        return TableBatch()
 
-    def forward(
-        self,
-        token_ids: Int[Tensor, " length"],
-        cache: TargetCache,
-        *,
-        captured: tuple[int, ...] = (),
-        num_logits: int | None = None,
-    ) -> TargetStep:
+    def forward_batch(
+        self, blocks: Sequence[Block], *, captured: tuple[int, ...] = (), num_logits: int | None = None
+    ) -> list[TargetStep]:
         """See :class:`Target`."""
+        return [self._step(block, captured, num_logits) for block in blocks]
+
+    def _step(self, block: Block, captured: tuple[int, ...], num_logits: int | None) -> TargetStep:
+        cache, token_ids = block.cache, block.token_ids.tolist()
         assert isinstance(cache, TableCache), "a cache belongs to the target that made it"
-        rows = []
-        for token_id in token_ids.tolist():
-            cache.token_ids.append(token_id)
-            rows.append(self._logits_of(tuple(cache.token_ids)))
-        keep = len(rows) if num_logits is None else num_logits
+        parents = range(-1, len(token_ids) - 1) if block.parents is None else block.parents
+        before = tuple(cache.token_ids)
+        prefixes: list[tuple[int, ...]] = []  # up to and including each token
+        for token_id, parent in zip(token_ids, parents, strict=True):
+            prefixes.append((*(before if parent < 0 else prefixes[parent]), token_id))
+        cache.token_ids += token_ids
+        rows = [self._logits_of(prefix) for prefix in prefixes]
+        first = 0 if num_logits is None else len(rows) - num_logits
         features = torch.zeros(len(rows), len(captured), 1, dtype=torch.float64)
-        return TargetStep(logits=torch.stack(rows[len(rows) - keep :]), features=features)
+        return TargetStep(logits=torch.stack(rows[first:]), features=features)

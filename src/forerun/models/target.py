@@ -6,6 +6,7 @@ This file refuses to know which library runs the model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,7 +43,7 @@ class TeacherStep:
 
 
 class TargetCache(ABC):
-    """Keys and values (or whatever state the target keeps) of one sequence."""
+    """Keys and values (or whatever state the target keeps) of one sequence: a row of a batch."""
 
     @property
     @abstractmethod
@@ -52,6 +53,54 @@ class TargetCache(ABC):
     @abstractmethod
     def rollback(self, length: int) -> None:
         """Forget every token from position ``length`` on; a longer length than the cache's is our own mistake."""
+
+    @abstractmethod
+    def keep(self, start: int, kept: Sequence[int]) -> None:
+        """Of the tokens from position ``start`` on keep some, as if only these had been processed.
+
+        After a block with a tree this is how its accepted path stays: each kept token must be the predecessor, in the
+        tree, of the next one, and the first must follow the token before ``start``.
+
+        Args:
+            start: tokens before this position stay as they are.
+            kept: offsets from ``start``, in the order of the path.
+        """
+
+
+class TargetBatch(ABC):
+    """Sequences that one forward pass can process together; rows join and leave at any time."""
+
+    @abstractmethod
+    def add(self, copy_of: TargetCache | None = None) -> TargetCache:
+        """A new row.
+
+        Args:
+            copy_of: a row of this batch to start from; ``None`` for an empty one.
+        """
+
+    @abstractmethod
+    def remove(self, cache: TargetCache) -> None:
+        """Let a row go; its memory serves the rows that join later, and ``cache`` must not be used again."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Tokens of one sequence in one forward pass.
+
+    Attributes:
+        cache: the sequence: a row of a batch.
+        token_ids: at least one token.
+        parents: ``None`` for a chain. For a tree, for each token the index inside the block of the token before it,
+            always a smaller one, or -1 where that is the last cached token.
+    """
+
+    cache: TargetCache
+    token_ids: Int[Tensor, " length"]
+    parents: tuple[int, ...] | None = None
 
 
 class Target(ABC):
@@ -102,10 +151,31 @@ class Target(ABC):
         """Hash that changes when configuration or weights change."""
 
     @abstractmethod
-    def new_cache(self) -> TargetCache:
-        """An empty cache for one sequence."""
+    def new_batch(self) -> TargetBatch:
+        """A batch without rows."""
 
     @abstractmethod
+    def forward_batch(
+        self, blocks: Sequence[Block], *, captured: tuple[int, ...] = (), num_logits: int | None = None
+    ) -> list[TargetStep]:
+        """Process each block after what its cache holds, and add its tokens to that cache.
+
+        A token sees the cached tokens, its ancestors in the block and itself. Blocks may differ in length, and so may
+        their caches; rows of the batch that have no block stay as they are.
+
+        Args:
+            blocks: at least one; their caches are different rows of one batch of this target.
+            captured: decoder layers whose outputs are returned.
+            num_logits: how many of each block's last rows to return; ``None`` for all of them.
+
+        Returns:
+            One step for each block, in their order.
+        """
+
+    def new_cache(self) -> TargetCache:
+        """An empty cache for one sequence: the only row of a new batch."""
+        return self.new_batch().add()
+
     def forward(
         self,
         token_ids: Int[Tensor, " length"],
@@ -118,7 +188,9 @@ class Target(ABC):
 
         Args:
             token_ids: at least one token.
-            cache: made by this target's ``new_cache``.
+            cache: made by this target.
             captured: decoder layers whose outputs are returned.
             num_logits: how many of the last rows to return; ``None`` for all of them.
         """
+        block = Block(cache=cache, token_ids=token_ids)
+        return self.forward_batch([block], captured=captured, num_logits=num_logits)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,13 +15,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from forerun.errors import ForerunError
-from forerun.models.growing_cache import growing_cache
+from forerun.models.attention_masks import additive
+from forerun.models.batch_cache import BatchCache
 from forerun.models.packed_linear import can_pack, pack_linears
-from forerun.models.target import Target, TargetCache, TargetStep, TeacherStep
+from forerun.models.rectangle import Rectangle, RowBlock
+from forerun.models.target import Block, Target, TargetBatch, TargetCache, TargetStep, TeacherStep
 from forerun.models.tokenizer import Tokenizer
 
 _FINAL_NORM_NAMES = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "final_norm")
-_ATTENTION_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}  # whose keys can be cut anywhere
+_FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+_MASKED_IMPLEMENTATIONS = ("sdpa", "eager")  # that take any mask
 _HASHED_VALUES_PER_TENSOR = 4096
 
 
@@ -39,22 +42,81 @@ class AttentionShape:
 
 @final
 class TransformersCache(TargetCache):
-    """Keys and values of every layer, kept whole (sliding-window layers too), so that any rollback is exact."""
+    """A row of a :class:`TransformersBatch`.
 
-    def __init__(self) -> None:
-        self.inner = growing_cache()
+    Args:
+        batch: whose row this is.
+        row: its place in the batch's buffers; the batch changes it when other rows leave.
+        length: tokens it starts with.
+    """
+
+    def __init__(self, batch: TransformersBatch, row: int, length: int) -> None:
+        self.batch = batch
+        self.row = row
+        self._length = length
 
     @property
     def length(self) -> int:
         """Tokens that the target has processed."""
-        return int(self.inner.get_seq_length())
+        return self._length
+
+    def extend(self, num_tokens: int) -> None:
+        """The pass that has just run wrote this many tokens."""
+        self._length += num_tokens
 
     def rollback(self, length: int) -> None:
         """Forget every token from position ``length`` on."""
-        surplus = self.length - length
-        assert surplus >= 0, f"cache holds {self.length} tokens, asked to roll back to {length}"
-        if surplus > 0:
-            self.inner.crop(-surplus)  # transformers takes the number of tokens to drop, negative
+        assert length <= self._length, f"cache holds {self._length} tokens, asked to roll back to {length}"
+        self._length = length
+
+    def keep(self, start: int, kept: Sequence[int]) -> None:
+        """Of the tokens from position ``start`` on keep those at these offsets."""
+        assert all(0 <= offset < self._length - start for offset in kept), "only what the cache holds can be kept"
+        in_place = 0
+        while in_place < len(kept) and kept[in_place] == in_place:
+            in_place += 1
+        if in_place < len(kept):
+            moved = torch.tensor([start + offset for offset in kept[in_place:]], device=self.batch.device)
+            self.batch.inner.move(self.row, start + in_place, moved)
+        self._length = start + len(kept)
+
+
+@final
+class TransformersBatch(TargetBatch):
+    """Rows that share buffers; those in use are always the first ones, so that a pass works on views.
+
+    Args:
+        num_layers: of the target.
+        device: where its keys and values lie.
+    """
+
+    def __init__(self, num_layers: int, device: torch.device) -> None:
+        self.inner = BatchCache(num_layers)
+        self.device = device
+        self.rows: list[TransformersCache] = []
+
+    def add(self, copy_of: TargetCache | None = None) -> TransformersCache:
+        """A new row, empty or a copy."""
+        row = TransformersCache(self, len(self.rows), 0 if copy_of is None else copy_of.length)
+        self.inner.reserve(len(self.rows) + 1)
+        if copy_of is not None:
+            assert isinstance(copy_of, TransformersCache) and copy_of.batch is self
+            self.inner.copy_row(copy_of.row, row.row)
+        self.rows.append(row)
+        return row
+
+    def remove(self, cache: TargetCache) -> None:
+        """Let a row go; the last row takes its place in the buffers."""
+        assert isinstance(cache, TransformersCache) and self.rows[cache.row] is cache
+        last = self.rows.pop()
+        if last is not cache:
+            self.inner.copy_row(last.row, cache.row)
+            self.rows[cache.row], last.row = last, cache.row
+        self.inner.clear_row(len(self.rows))
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.rows)
 
 
 @final
@@ -68,7 +130,8 @@ class TransformersTarget(Target):
         optimize: pack linear layers for narrow verification passes where the machine allows it.
 
     Raises:
-        ForerunError: the model keeps a recurrent state, or its layers or final norm cannot be found.
+        ForerunError: the model keeps a recurrent state or attends in chunks, or its layers or final norm cannot be
+            found.
     """
 
     def __init__(
@@ -76,9 +139,14 @@ class TransformersTarget(Target):
     ) -> None:
         self._name = name
         self._config = model.config.get_text_config()
-        if model._is_stateful or not _only_attention(model):
+        kinds = set(_layer_types(model))
+        if model._is_stateful or not kinds <= {_FULL, _SLIDING, _CHUNKED}:
             raise ForerunError(
                 f"{name}: recurrent models keep a state that cannot be rolled back; choose an attention-only model"
+            )
+        if _CHUNKED in kinds or self._config.to_dict().get("attention_chunk_size") is not None:
+            raise ForerunError(
+                f"{name}: attention in chunks is not supported; choose a model with full or sliding-window attention"
             )
         model.eval().requires_grad_(False)
         self.model = model
@@ -90,6 +158,12 @@ class TransformersTarget(Target):
         self._fingerprint = _fingerprint(model)
         self._stop_ids = _stop_ids(model)
         self._dtype = self.embedding_weight.dtype
+        self._layer_types = _layer_types(model)
+        self._window = self._config.to_dict().get("sliding_window")
+        self._mask_kinds = sorted(set(self._layer_types)) or [_FULL if self._window is None else _SLIDING]
+        self._takes_masks = (
+            model._supports_attention_backend and self._config._attn_implementation in _MASKED_IMPLEMENTATIONS
+        )
         self.packed_linears = 0
         if optimize and can_pack(self._dtype, self.embedding_weight.device):
             self.packed_linears = pack_linears(model)
@@ -175,31 +249,64 @@ class TransformersTarget(Target):
         """Hash of configuration and a fixed sample of every weight tensor."""
         return self._fingerprint
 
-    def new_cache(self) -> TransformersCache:
-        """An empty cache for one sequence."""
-        return TransformersCache()
+    def new_batch(self) -> TransformersBatch:
+        """A batch without rows."""
+        return TransformersBatch(self.num_layers, self.device)
 
     @torch.inference_mode()
-    def forward(
-        self,
-        token_ids: Int[Tensor, " length"],
-        cache: TargetCache,
-        *,
-        captured: tuple[int, ...] = (),
-        num_logits: int | None = None,
-    ) -> TargetStep:
+    def forward_batch(
+        self, blocks: Sequence[Block], *, captured: tuple[int, ...] = (), num_logits: int | None = None
+    ) -> list[TargetStep]:
         """See :class:`Target`."""
-        assert isinstance(cache, TransformersCache), "a cache belongs to the target that made it"
-        keep = 0 if num_logits is None else num_logits  # 0 is transformers' word for all rows
+        caches = [_own(block.cache) for block in blocks]
+        batch = caches[0].batch
+        block_of_row = {cache.row: block for cache, block in zip(caches, blocks, strict=True)}
+        assert len(block_of_row) == len(blocks), "blocks are of different rows of one batch"
+        first = min(block_of_row)
+        rectangle = Rectangle.of(
+            [_row_block(cache, block_of_row.get(cache.row)) for cache in batch.rows[first : max(block_of_row) + 1]],
+            first_row=first,
+            device=self.device,
+        )
+        batch.inner.open(rectangle.window)
+        wanted = rectangle.wanted(num_logits)
         with self.capture(captured) as outputs:
             logits = self.model(
-                input_ids=token_ids[None], cache=cache.inner, use_cache=True, logits_to_keep=keep
-            ).logits[0]
+                input_ids=rectangle.token_ids,
+                attention_mask=self._attention_mask(rectangle),
+                position_ids=rectangle.positions,
+                cache=batch.inner,
+                use_cache=True,
+                logits_to_keep=wanted,
+            ).logits
+        if isinstance(wanted, Tensor):
+            logits = logits.split(wanted.sum(dim=1).tolist())  # of places in the rectangle transformers makes one list
         if captured:
-            features = torch.stack([outputs[layer][0] for layer in captured], dim=1)  # (length, layers, hidden)
+            features = torch.stack([outputs[layer] for layer in captured], dim=2)  # (rows, width, layers, hidden)
         else:
-            features = logits.new_empty((len(token_ids), 0, self.hidden_size))
-        return TargetStep(logits=logits, features=features)
+            features = self.embedding_weight.new_empty((*rectangle.token_ids.shape, 0, self.hidden_size))
+        steps = []
+        for cache, block in zip(caches, blocks, strict=True):
+            row, width = cache.row - first, len(block.token_ids)
+            cache.extend(width)
+            steps.append(TargetStep(logits=logits[row], features=features[row, :width]))
+        return steps
+
+    def _attention_mask(self, rectangle: Rectangle) -> Tensor | dict[str, Tensor] | None:
+        """As transformers' own ``generate`` prepares masks: one for each kind of layer, or one for all."""
+        if rectangle.slots is None:
+            return None
+        if not self._takes_masks:
+            raise ForerunError(
+                f"{self._name}: this model's attention takes no masks, which batches and trees need; "
+                "decode one request at a time, with drafts in a chain"
+            )
+        masks = {kind: self._mask(rectangle, self._window if kind == _SLIDING else None) for kind in self._mask_kinds}
+        return masks if self._layer_types else masks[self._mask_kinds[0]]
+
+    def _mask(self, rectangle: Rectangle, window: int | None) -> Tensor:
+        mask = rectangle.mask(window)
+        return additive(mask, self._dtype) if self._config._attn_implementation == "eager" else mask
 
     @torch.inference_mode()
     def teach(self, token_ids: Int[Tensor, " length"], *, captured: tuple[int, ...]) -> TeacherStep:
@@ -238,9 +345,20 @@ class TransformersTarget(Target):
                 handle.remove()
 
 
-def _only_attention(model: PreTrainedModel) -> bool:
-    """Some hybrids do not call themselves stateful, but name their recurrent or convolutional layers."""
-    return set(model.config.get_text_config().to_dict().get("layer_types") or ()) <= _ATTENTION_TYPES
+def _own(cache: TargetCache) -> TransformersCache:
+    assert isinstance(cache, TransformersCache), "a cache belongs to the target that made it"
+    return cache
+
+
+def _row_block(cache: TransformersCache, block: Block | None) -> RowBlock:
+    if block is None:
+        return RowBlock(start=cache.length, token_ids=torch.empty(0, dtype=torch.int64), parents=None)
+    return RowBlock(start=cache.length, token_ids=block.token_ids, parents=block.parents)
+
+
+def _layer_types(model: PreTrainedModel) -> list[str]:
+    """Some hybrids do not call themselves stateful, but name their recurrent or convolutional layers here."""
+    return list(model.config.get_text_config().to_dict().get("layer_types") or ())
 
 
 def _decoder_layers(model: PreTrainedModel, num_layers: int, name: str) -> nn.ModuleList:

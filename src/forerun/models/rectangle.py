@@ -1,0 +1,127 @@
+"""Blocks of several sequences as one rectangle of tokens, padded on the right.
+
+Padding is harmless: it is written to slots past its row's end, where no other token of the pass looks and the row's
+next tokens overwrite it. Rows of the batch that stand between the pass's rows and have no block are padding throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from forerun.models.attention_masks import ancestry, chain_mask, tree_mask, window_mask
+from forerun.models.batch_cache import Window
+
+_PADDING_ID = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBlock:
+    """What one row brings to a pass; no tokens for a row that only stands between others.
+
+    Attributes:
+        start: tokens the row holds already.
+        token_ids: the new ones.
+        parents: see :class:`forerun.models.target.Block`.
+    """
+
+    start: int
+    token_ids: Int[Tensor, " length"]
+    parents: tuple[int, ...] | None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rectangle:
+    """The tensors of one pass.
+
+    Attributes:
+        token_ids: padded.
+        positions: of every token in its sequence; one row where all rows agree.
+        widths: tokens of each row that are not padding.
+        window: where keys and values go.
+        slots: of every token, or ``None`` where plain causal attention over all rows is meant, without padding.
+        ancestors: who stands before whom inside the block; ``None`` if all rows are chains.
+    """
+
+    token_ids: Int[Tensor, "rows width"]
+    positions: Int[Tensor, "position_rows width"]
+    widths: tuple[int, ...]
+    window: Window
+    slots: Int[Tensor, "rows width"] | None
+    ancestors: Bool[Tensor, "rows width width"] | None
+
+    @classmethod
+    def of(cls, blocks: Sequence[RowBlock], *, first_row: int, device: torch.device) -> Rectangle:
+        """Lay the blocks of adjacent rows out."""
+        widths = tuple(len(block.token_ids) for block in blocks)
+        width, starts = max(widths), [block.start for block in blocks]
+        rows = slice(first_row, first_row + len(blocks))
+        chains = all(block.parents is None for block in blocks)
+        stop = max(starts) + width
+        if chains and min(starts) == max(starts) and min(widths) == width:
+            return cls(
+                token_ids=torch.stack([block.token_ids for block in blocks]).to(device),
+                positions=torch.arange(starts[0], stop, device=device)[None],
+                widths=widths,
+                window=Window(rows, slice(starts[0], stop), stop),
+                slots=None,
+                ancestors=None,
+            )
+        token_ids = torch.full((len(blocks), width), _PADDING_ID)
+        offsets = torch.arange(width)
+        slots = torch.tensor(starts)[:, None] + offsets
+        depths = torch.minimum(offsets, torch.tensor(widths)[:, None] - 1)  # padding repeats the last position
+        ancestors = None if chains else torch.ones(width, width, dtype=torch.bool).tril().repeat(len(blocks), 1, 1)
+        for row, block in enumerate(blocks):
+            length = len(block.token_ids)
+            token_ids[row, :length] = block.token_ids
+            if block.parents is not None and ancestors is not None:
+                row_depths, row_ancestors = ancestry(block.parents)
+                depths[row, :length] = torch.tensor(row_depths)
+                ancestors[row, :length, :length] = row_ancestors
+        positions = (torch.tensor(starts)[:, None] + depths).clamp(min=0)
+        slots = slots.to(device)
+        return cls(
+            token_ids=token_ids.to(device),
+            positions=positions.to(device),
+            widths=widths,
+            window=Window(rows, slice(starts[0], stop) if min(starts) == max(starts) else slots, stop),
+            slots=slots,
+            ancestors=None if ancestors is None else ancestors.to(device),
+        )
+
+    def mask(self, window: int | None) -> Bool[Tensor, "rows 1 width num_keys"]:
+        """Who sees which slot, for all heads alike.
+
+        Args:
+            window: how many positions a sliding-window layer looks back (itself included); ``None`` for all.
+        """
+        assert self.slots is not None, "plain causal attention needs no mask of ours"
+        num_keys = self.window.stop
+        if self.ancestors is None:
+            mask = chain_mask(self.slots, num_keys)
+        else:
+            mask = tree_mask(self.slots, self.ancestors, num_keys)
+        if window is not None:
+            mask = mask & window_mask(self.slots, self.positions, num_keys, window)
+        return mask[:, None]
+
+    def wanted(self, num_logits: int | None) -> int | Bool[Tensor, "rows width"]:
+        """What transformers takes as ``logits_to_keep``: a number of last columns (0 for all), or a mask of tokens.
+
+        Args:
+            num_logits: how many of each row's last tokens are wanted; ``None`` for all of them.
+        """
+        if min(self.widths) == max(self.widths):
+            return 0 if num_logits is None else num_logits
+        offsets = torch.arange(self.token_ids.shape[1], device=self.token_ids.device)
+        widths = torch.tensor(self.widths, device=offsets.device)[:, None]
+        wanted = offsets < widths
+        return wanted if num_logits is None else wanted & (offsets >= widths - num_logits)
