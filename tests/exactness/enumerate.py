@@ -16,12 +16,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 
 import torch
 
 from forerun.distributions import Law, stack_laws
-from forerun.verification import Outcome, Proposal, Rule
+from forerun.verification import Agreement, BlockVerification, Outcome, Proposal, Rule
 
 FINE = 2**53
 
@@ -178,13 +178,45 @@ def outcomes(
         uniforms = torch.tensor(point, dtype=torch.float64) / grid
         return rule.verify(target_law, proposal, uniforms=uniforms)
 
+    @cache
     def signature_at(point: Tokens) -> Hashable:
         outcome = outcome_at(point)
         return outcome.accepted, tuple(outcome.emission.dense()[0].tolist())
 
-    most_accepting = outcome_at((0,) * len(drafted))
-    hints = [_grid_points([edge], grid) for edge in most_accepting.accept_probabilities.tolist()]
-    return [(outcome_at(low), weight) for low, weight in cells(signature_at, hints, grid)]
+    if isinstance(rule, Agreement):
+        hints = [_token_changes(law, grid) for law in target[:-1]]
+    else:
+        edges = _likely_thresholds(rule, target_law, proposal, outcome_at((0,) * len(drafted)))
+        hints = [_grid_points([edge], grid) for edge in edges]
+    merged: dict[Hashable, tuple[Outcome, float]] = {}
+    for low, weight in cells(signature_at, hints, grid):
+        outcome, before = merged.get(signature_at(low), (outcome_at(low), 0.0))
+        merged[signature_at(low)] = outcome, before + weight
+    return list(merged.values())
+
+
+def _likely_thresholds(rule: Rule, target: Law, proposal: Proposal, outcome: Outcome) -> list[float]:
+    """What each number is probably compared with: hints, so a wrong one costs time and nothing else."""
+    weights = outcome.prefix_weights.tolist()
+    if not isinstance(rule, BlockVerification):
+        return [after / before if before > 0.0 else 0.0 for before, after in pairwise([1.0, *weights])]
+    edges = []
+    for index, weight in enumerate(weights[:-1]):
+        pairs = zip(target.dense()[index + 1].tolist(), proposal.law.dense()[index + 1].tolist(), strict=True)
+        mass = sum(max(0.0, weight * left - right) for left, right in pairs)
+        edges.append(mass / (mass + 1.0 - weight) if weight < 1.0 else 1.0)
+    return [*edges, *weights[-1:]]
+
+
+def _token_changes(law: Law, grid: int) -> list[int]:
+    """The grid points at which a sampled token differs from the one before."""
+    drawn = draws(law, grid)
+    tops = accumulate(round(weight * grid) for _, weight in drawn)
+    return [
+        top
+        for (before, after), top in zip(pairwise(token for token, _ in drawn), tops, strict=False)
+        if before != after
+    ]
 
 
 def _grid_points(edges: Iterable[float], grid: int) -> list[int]:
@@ -196,8 +228,11 @@ def cells(
 ) -> list[tuple[Tokens, float]]:
     """Cuts the grid into boxes on which ``observe`` is constant.
 
-    The hints only save time. A box stands once both its extreme corners are seen to agree, which is proof enough for
-    what depends on each number through thresholds; where they differ, the box is cut at the change.
+    The hints only save time. A box stands once both its extreme corners are seen to agree; where they differ, the box
+    is cut at the change. Why agreeing corners are proof enough: where a rule compares each number with a threshold, the
+    accepted count falls as numbers grow, so equal counts at both corners are equal counts between. Agreement draws
+    tokens that grow with their numbers, and its outcome names the token that ended the draft while all before it are
+    the draft's; so equal outcomes at both corners mean equal tokens at both, hence between.
 
     Args:
         observe: A function of one grid point (integers below ``grid``) with one integer per hint list.

@@ -1,9 +1,16 @@
 """The enumerator itself: boxes, joint laws, and the brute-force driver."""
 
-import pytest
+import random
+from collections import Counter, defaultdict
+from collections.abc import Hashable
+from itertools import product
 
-from forerun.distributions import DenseLaw
-from tests.exactness.enumerate import FINE, Tokens, cells, chain_law, distance, draws, run_law
+import pytest
+import torch
+
+from forerun.distributions import DenseLaw, Law, stack_laws
+from forerun.verification import Agreement, BlockVerification, Proposal, Rule, TokenLevel
+from tests.exactness.enumerate import FINE, Tokens, cells, chain_law, distance, draws, outcomes, run_law
 from tests.exactness.tables import constant
 
 
@@ -24,6 +31,33 @@ def test_cells_count_every_grid_point(hints: list[list[int]]) -> None:
         for second in range(16):
             brute[observe((first, second))] = brute.get(observe((first, second)), 0.0) + 1 / 256
     assert counted == brute
+
+
+@pytest.mark.parametrize("rule", [TokenLevel(), BlockVerification(), Agreement()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("seed", range(2))
+def test_outcomes_are_those_of_every_grid_point(rule: Rule, seed: int) -> None:
+    """Boxes are proved by two corners only. Catches a rule for which that is no proof, and shares added wrongly."""
+    numbers = random.Random(seed)
+    grid, horizon = 8, 2
+
+    def one_row() -> Law:
+        cuts = sorted(numbers.sample(range(1, grid), 2))
+        widths = [cuts[0], cuts[1] - cuts[0], grid - cuts[1]]
+        return DenseLaw(torch.tensor([widths], dtype=torch.float64) / grid)
+
+    target, claimed = tuple(one_row() for _ in range(horizon + 1)), tuple(one_row() for _ in range(horizon))
+    for drafted in product(range(3), repeat=horizon):
+        found: defaultdict[Hashable, float] = defaultdict(float)
+        for outcome, weight in outcomes(rule, target, claimed, drafted, grid):
+            found[outcome.accepted, tuple(outcome.emission.dense()[0].tolist())] += weight
+        brute: Counter[Hashable] = Counter()
+        proposal = Proposal(torch.tensor(drafted), stack_laws(claimed))
+        for point in product(range(grid), repeat=horizon):
+            outcome = rule.verify(
+                stack_laws(target), proposal, uniforms=torch.tensor(point, dtype=torch.float64) / grid
+            )
+            brute[outcome.accepted, tuple(outcome.emission.dense()[0].tolist())] += 1
+        assert {key: weight * grid**horizon for key, weight in found.items()} == dict(brute)
 
 
 def test_cells_without_dimensions() -> None:

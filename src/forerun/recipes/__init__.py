@@ -3,5 +3,15 @@
 from forerun.recipes.demo import demo_config, demo_prompts
 from forerun.recipes.drafter import dspark_for, embedded_drafter
 from forerun.recipes.objectives import OBJECTIVES, objective
+from forerun.recipes.rules import RULES, rule_named
 
-__all__ = ["OBJECTIVES", "demo_config", "demo_prompts", "dspark_for", "embedded_drafter", "objective"]
+__all__ = [
+    "OBJECTIVES",
+    "RULES",
+    "demo_config",
+    "demo_prompts",
+    "dspark_for",
+    "embedded_drafter",
+    "objective",
+    "rule_named",
+]
