@@ -15,6 +15,8 @@ from forerun.losses import (
     OUTSIDE,
     acceptance,
     acceptance_length_bound,
+    block_acceptance_length,
+    block_verification,
     bound_weights,
     expected_acceptance_length,
     token_acceptance,
@@ -56,6 +58,29 @@ def true_acceptance_length(chain: Chain, vocab: int, horizon: int) -> float:
     return total
 
 
+def true_block_acceptance_length(chain: Chain, vocab: int, horizon: int) -> float:
+    """By playing every round of block verification (arXiv 2403.10444, Algorithm 2): the last success of all tests."""
+    total = 0.0
+    for block in itertools.product(range(vocab), repeat=horizon):
+        drafted, kept = 1.0, 1.0
+        successes = []
+        for position, token in enumerate(block):
+            target, draft = chain[block[:position]]
+            drafted *= draft[token]
+            kept = min(1.0, kept * target[token] / draft[token]) if draft[token] > 0 else 0.0
+            if position + 1 == horizon:
+                successes.append(kept)
+                continue
+            next_target, next_draft = chain[block[: position + 1]]
+            gap = sum(max(0.0, kept * p - q) for p, q in zip(next_target, next_draft, strict=True))
+            successes.append(gap / (gap + 1 - kept) if gap + 1 - kept > 0 else 1.0)
+        nothing_later = 1.0
+        for accepted in range(horizon, 0, -1):
+            total += drafted * accepted * successes[accepted - 1] * nothing_later
+            nothing_later *= 1 - successes[accepted - 1]
+    return total
+
+
 def rollouts(chain: Chain, vocab: int, horizon: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """All texts the target can write: (probability, token ids, target rows, draft logits)."""
     texts = list(itertools.product(range(vocab), repeat=horizon))
@@ -86,6 +111,45 @@ def test_one_sample_product_is_unbiased(parameters: tuple[int, int, int, float])
     assert (probability * sampled).sum().item() == pytest.approx(
         true_acceptance_length(chain, *parameters[1:3]), abs=1e-12
     )
+
+
+@given(CHAINS)
+def test_block_estimators_are_unbiased(parameters: tuple[int, int, int, float]) -> None:
+    """EAL_block = E_{v~target} sum min(1, min R), exactly, for K = 1..4, and with the last token summed exactly.
+
+    Catches a running minimum that forgets the 1 or the past, and a last factor weighted by the wrong prefix.
+    """
+    chain = random_chain(*parameters)
+    exact = true_block_acceptance_length(chain, *parameters[1:3])
+    probability, token_ids, target, draft = rollouts(chain, *parameters[1:3])
+    sampled = (1 - block_verification(token_ids, target, draft)).sum(-1)
+    assert (probability * sampled).sum().item() == pytest.approx(exact, abs=1e-12)
+    estimates = block_acceptance_length(token_ids, target, draft)
+    assert (probability * estimates).sum().item() == pytest.approx(exact, abs=1e-12)
+    assert exact >= true_acceptance_length(chain, *parameters[1:3]) - 1e-12
+
+
+def test_the_block_verification_papers_example() -> None:
+    """Target (1/3, 2/3), draft (2/3, 1/3), two tokens: 11/9 by block, 10/9 by token."""
+    row = ((1 / 3, 2 / 3), (2 / 3, 1 / 3))
+    chain: Chain = {(): row, (0,): row, (1,): row}
+    assert true_block_acceptance_length(chain, 2, 2) == pytest.approx(11 / 9)
+    probability, token_ids, target, draft = rollouts(chain, 2, 2)
+    assert (probability * block_acceptance_length(token_ids, target, draft)).sum().item() == pytest.approx(11 / 9)
+    tokens = expected_acceptance_length(acceptance(target, draft), token_acceptance(token_ids, target, draft))
+    assert (probability * tokens).sum().item() == pytest.approx(10 / 9)
+
+
+def test_blocks_end_for_block_verification_too() -> None:
+    """Same meaning of the mask as in the token-level estimator: nothing behind the first masked position counts."""
+    token_ids = torch.tensor([0, 1, 0, 1])
+    target = torch.tensor([[0.6, 0.4]] * 4).log()
+    draft = torch.tensor([[0.3, 0.7]] * 4).log()
+    masks = torch.tensor([[True, True, False, True], [False, True, True, True]])
+    blocks = block_acceptance_length(
+        token_ids.expand(2, 4), target.expand(2, 4, 2), draft.expand(2, 4, 2), masks
+    ).tolist()
+    assert blocks == [pytest.approx(block_acceptance_length(token_ids[:2], target[:2], draft[:2]).item()), 0.0]
 
 
 @given(CHAINS, st.floats(0.0, 1.0), st.floats(0.0, 1.0))

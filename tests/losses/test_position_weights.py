@@ -5,7 +5,7 @@ import math
 import pytest
 
 from forerun.errors import ForerunError
-from forerun.losses import bound_weights, exp_weights, uniform_weights
+from forerun.losses import bound_weights, exp_weights, geometric_weights, uniform_weights
 
 
 def test_bound() -> None:
@@ -26,9 +26,19 @@ def test_uniform() -> None:
 
 
 def test_wrong_use() -> None:
-    for weights in (bound_weights, exp_weights, uniform_weights):
+    for weights in (bound_weights, exp_weights, geometric_weights, uniform_weights):
         with pytest.raises(ForerunError, match="horizon is 0"):
             weights(0)
     for gamma in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ForerunError, match="gamma is"):
             exp_weights(3, gamma=gamma)
+
+
+def test_geometric() -> None:
+    """EAGLE-3's 0.8^i with i from 0. Catches 0.8^(i+1), which scales the whole loss."""
+    assert geometric_weights(7).tolist() == pytest.approx([0.8**i for i in range(7)], rel=1e-15)
+    fast_mtp = geometric_weights(3, rate=0.6)
+    assert (fast_mtp / fast_mtp.sum()).tolist() == pytest.approx([0.51, 0.31, 0.18], abs=0.005)
+    for rate in (0.0, 1.1, math.nan):
+        with pytest.raises(ForerunError, match="rate is"):
+            geometric_weights(3, rate=rate)

@@ -88,3 +88,12 @@ def test_pieces_are_values() -> None:
     """Two tensors and nothing else: they can be summed across processes as they are."""
     piece = MaskedSum(total=torch.tensor(6.0), count=torch.tensor(3))
     assert piece.mean().item() == 2.0
+
+
+def test_one_sum_for_each_place() -> None:
+    """What LK-lambda's paper averages: acceptance by draft position, over batch and sequence, valid ones only."""
+    by_position = masked_sum(VALUES, MASK, by_position=True)
+    assert by_position.count.tolist() == [2, 1, 1, 0]
+    assert by_position.mean().tolist() == [3.0, 1.0, 1.0, 0.0]
+    halves = masked_sum(VALUES[:1], MASK[:1], by_position=True) + masked_sum(VALUES[1:], MASK[1:], by_position=True)
+    assert halves.mean().tolist() == by_position.mean().tolist()

@@ -4,8 +4,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from forerun.errors import ForerunError
-from forerun.losses._inputs import aligned
+from forerun.losses._inputs import aligned, check_labels, label_log_probs
 
 
 def acceptance(
@@ -57,14 +56,21 @@ def token_acceptance(
         ForerunError: the shapes differ.
     """
     target_log_probs, draft_logits = aligned(target_log_probs, draft_logits)
-    if labels.shape != draft_logits.shape[:-1]:
-        raise ForerunError(
-            f"labels {tuple(labels.shape)} do not match draft_logits {tuple(draft_logits.shape)}: one label per row"
-        )
+    check_labels(labels, draft_logits)
     target_log_probs = target_log_probs.detach()  # stop-gradient: a metric
     draft_logits = draft_logits.detach()  # stop-gradient: a metric
+    return token_log_ratio(labels, target_log_probs, draft_logits).clamp(max=0.0).exp()
+
+
+def token_log_ratio(
+    labels: Int64[Tensor, "*batch"],
+    target_log_probs: Float[Tensor, "*batch vocab"],
+    draft_logits: Float[Tensor, "*batch vocab"],
+) -> Float[Tensor, "*batch"]:
+    """The logarithm of draft(v)/target(v), differentiable in the draft; limits as in `token_acceptance`."""
     index = labels.clamp(min=0).unsqueeze(-1)
     target_log_prob = target_log_probs.gather(-1, index).squeeze(-1)
-    draft_log_prob = torch.log_softmax(draft_logits, dim=-1).gather(-1, index).squeeze(-1)
-    log_ratio = torch.where(target_log_prob.isneginf(), 0.0, draft_log_prob - target_log_prob)
-    return torch.where(labels >= 0, log_ratio.clamp(max=0.0).exp(), 0.0)
+    impossible = target_log_prob.isneginf() & (labels >= 0)
+    # -inf minus -inf, where neither law has the token, is replaced before it can spread.
+    log_ratio = label_log_probs(labels, draft_logits) - target_log_prob.masked_fill(target_log_prob.isneginf(), 0.0)
+    return log_ratio.masked_fill(impossible, 0.0)

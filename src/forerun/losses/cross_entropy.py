@@ -1,11 +1,11 @@
-"""Cross-entropy against the data token. It needs no target law."""
+"""Cross-entropy against one token: the data's, or the one that the target likes best."""
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from forerun.errors import ForerunError
-from forerun.losses._inputs import widened
+from forerun.losses._inputs import aligned, label_log_probs
+from forerun.losses.draft_vocabulary import OUTSIDE
 
 
 def cross_entropy(
@@ -34,11 +34,36 @@ def cross_entropy(
     References:
         DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147) use the regenerated data token as the label.
     """
-    if labels.shape != draft_logits.shape[:-1]:
-        raise ForerunError(
-            f"labels {tuple(labels.shape)} do not match draft_logits {tuple(draft_logits.shape)}: one label per row"
-        )
-    draft_log_probs = torch.log_softmax(widened(draft_logits), dim=-1)
-    # A masked row is read at index 0 and then replaced, so that it cannot index outside the vocabulary.
-    log_likelihood = draft_log_probs.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    return torch.where(labels >= 0, -log_likelihood, 0.0)
+    return -torch.where(labels >= 0, label_log_probs(labels, draft_logits), 0.0)
+
+
+def argmax_cross_entropy(
+    target_log_probs: Float[Tensor, "*batch vocab"], draft_logits: Float[Tensor, "*batch vocab"]
+) -> Float[Tensor, "*batch"]:
+    """Negative log-likelihood, under the draft, of the token that the target likes best.
+
+        CE = -log draft(v*),   v* = argmax_v target(v),   d CE / d logits = draft - onehot(v*)
+
+    It trains drafts for greedy decoding: at temperature 1 nothing tells it how the rest of the mass is spread.
+
+    Pruned draft vocabulary: v* is the best token *among the rows given*; the mass outside contributes nothing.
+
+    Limits: the first of several equally likely tokens is taken. A row without any target mass is a masked position:
+    value 0, no gradient. A token whose draft logit is `-inf` gives `+inf` with a finite gradient.
+
+    Args:
+        target_log_probs: target rows, sum at most 1; detached here.
+        draft_logits: raw logits; the softmax is taken here, in float32 (float64 stays).
+
+    Returns:
+        One value per position, in nats.
+
+    Raises:
+        ForerunError: the shapes differ.
+
+    References:
+        The label that vLLM's speculators use; DSpark and DFlash use the data token instead.
+    """
+    target_log_probs, draft_logits = aligned(target_log_probs, draft_logits)
+    best = target_log_probs.detach().max(dim=-1)  # stop-gradient: the target is the teacher
+    return cross_entropy(torch.where(best.values.isneginf(), OUTSIDE, best.indices), draft_logits)

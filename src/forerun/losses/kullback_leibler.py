@@ -1,10 +1,10 @@
-"""Forward Kullback-Leibler divergence from the target's law to the draft's."""
+"""Kullback-Leibler divergence between the target's law and the draft's, in both directions."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from forerun.losses._inputs import aligned
+from forerun.losses._inputs import LOG_RATIO_FLOOR, aligned
 
 
 def forward_kl(
@@ -44,3 +44,40 @@ def forward_kl(
     draft_log_probs = torch.log_softmax(draft_logits, dim=-1)
     terms = target_probs * (target_log_probs - draft_log_probs)
     return torch.where(target_probs > 0, terms, 0.0).sum(-1)
+
+
+def reverse_kl(
+    target_log_probs: Float[Tensor, "*batch vocab"], draft_logits: Float[Tensor, "*batch vocab"]
+) -> Float[Tensor, "*batch"]:
+    """Reverse KL divergence: what the draft says is judged by the target, what it omits is not.
+
+        KL = sum_v draft(v) (log draft(v) - log target(v))
+        d KL / d logits_j = draft_j (log draft_j - log target_j - KL)
+
+    Pruned draft vocabulary: the draft says nothing outside it, so the target is *not* renormalised; with rows that sum
+    to s the mass outside contributes the constant -log s, without gradient.
+
+    Limits: `0 log 0 = 0`: a token with draft probability 0 (logit `-inf`) has no value and no gradient. target(v) = 0
+    would be infinite for every draft with a softmax; log target counts as at least `LOG_RATIO_FLOOR` (-103.28 nats), so
+    value and gradient are finite and push that token down.
+
+    Args:
+        target_log_probs: target rows, sum at most 1; detached here.
+        draft_logits: raw logits; the softmax is taken here, in float32 (float64 stays).
+
+    Returns:
+        One value per position, in nats.
+
+    Raises:
+        ForerunError: the shapes differ.
+
+    References:
+        As a distillation loss of drafters: arXiv 2310.08461 (DistillSpec); compared in arXiv 2606.12370 (Bebop).
+    """
+    target_log_probs, draft_logits = aligned(target_log_probs, draft_logits)
+    target_log_probs = target_log_probs.detach()  # stop-gradient: the target is the teacher
+    draft_log_probs = torch.log_softmax(draft_logits, dim=-1)
+    # Below twice the floor a probability is 0 in float32 and 1e-90 in float64; -inf would turn 0 * inf into NaN.
+    draft_log_probs = draft_log_probs.clamp(min=2 * LOG_RATIO_FLOOR)
+    terms = draft_log_probs.exp() * (draft_log_probs - target_log_probs.clamp(min=LOG_RATIO_FLOOR))
+    return terms.sum(-1).clamp(min=0.0)  # rounding may leave a negative 1e-9 where the laws agree

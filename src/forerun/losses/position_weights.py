@@ -51,6 +51,27 @@ def exp_weights(horizon: int, *, gamma: float = 4.0) -> Float[Tensor, " horizon"
     return torch.exp(-_offsets(horizon) / gamma)
 
 
+def geometric_weights(horizon: int, *, rate: float = 0.8) -> Float[Tensor, " horizon"]:
+    """Geometrically decaying weights: `w_h = rate^(h - 1)`.
+
+    Args:
+        horizon: K, the number of drafted positions.
+        rate: 0.8 for EAGLE-3's steps and the heads of the LK paper; FastMTP uses 0.6.
+
+    Returns:
+        float64 weights; `masked_sum` moves them to the loss's device and precision.
+
+    Raises:
+        ForerunError: horizon below 1, or rate outside (0, 1].
+
+    References:
+        EAGLE-3 (arXiv 2503.01840); LK losses (arXiv 2602.23881) 5.3; FastMTP (arXiv 2509.18362).
+    """
+    if not 0.0 < rate <= 1.0:
+        raise ForerunError(f"rate is {rate}; give a factor in (0, 1]")
+    return rate ** _offsets(horizon)
+
+
 def uniform_weights(horizon: int) -> Float[Tensor, " horizon"]:
     """Every position weighs 1.
 

@@ -16,22 +16,23 @@ class MaskedSum:
     """A weighted sum over valid positions and how many there were. Pieces add; only the whole is divided.
 
     Attributes:
-        total: sum of weight times value over the valid positions; carries the gradient.
+        total: sum of weight times value over the valid positions; carries the gradient. One number, or one for each
+            place in the block.
         count: number of valid positions. Weights do not enter it.
     """
 
-    total: Float[Tensor, ""]
-    count: Int64[Tensor, ""]
+    total: Float[Tensor, "*places"]
+    count: Int64[Tensor, "*places"]
 
     def __add__(self, other: "MaskedSum") -> "MaskedSum":
         """The sum over both pieces."""
         return MaskedSum(total=self.total + other.total, count=self.count + other.count)
 
-    def mean(self) -> Float[Tensor, ""]:
+    def mean(self) -> Float[Tensor, "*places"]:
         """Total over count. Where count is 0 it is 0 and means nothing: skip the step and say so."""
         return self.share(self.count)
 
-    def share(self, global_count: Int64[Tensor, ""]) -> Float[Tensor, ""]:
+    def share(self, global_count: Int64[Tensor, "*places"]) -> Float[Tensor, "*places"]:
         """This piece's part of the global mean: `total / global_count`.
 
         Shares (and their gradients) add up to the mean over the whole batch, however it was cut into micro-batches or
@@ -48,8 +49,13 @@ def masked_sum(
     values: Float[Tensor, "*batch"],
     mask: Bool[Tensor, "*batch"],
     weights: Float[Tensor, "*#batch"] | None = None,
+    *,
+    by_position: bool = False,
 ) -> MaskedSum:
     """Sum the values at valid positions, each times its weight.
+
+    Objectives of a whole block come as one value per position too, so that they share this count: for whole blocks of K
+    positions the mean over positions of D-PACE's values, say, is the published mean over blocks divided by K.
 
     Masked positions contribute neither value nor gradient nor count, whatever they hold (inf and NaN included).
 
@@ -57,6 +63,7 @@ def masked_sum(
         values: one value per position.
         mask: True where the position is valid.
         weights: position weights that broadcast to `values`, e.g. (horizon,) against (blocks, horizon).
+        by_position: keep the last axis: one sum and one count for each place in the block.
 
     Raises:
         ForerunError: mask and values differ in shape, or the weights do not broadcast to them.
@@ -77,4 +84,7 @@ def masked_sum(
                 f"weights {tuple(weights.shape)} do not broadcast to values {tuple(values.shape)}; positions come last"
             ) from error
         kept = kept * weights
+    if by_position:
+        horizon = values.shape[-1]
+        return MaskedSum(total=kept.reshape(-1, horizon).sum(0), count=mask.reshape(-1, horizon).sum(0))
     return MaskedSum(total=kept.sum(), count=mask.sum())

@@ -1,6 +1,8 @@
-"""Schedules of the TVP exponent beta: pure functions of the step, so a resumed run needs no state.
+"""Schedules of the TVP exponent beta.
 
-Steps are counted from 0 to total_steps - 1 in optimiser updates. A step past the budget keeps the last value.
+Three are pure functions of the step, so that a resumed run needs no state. Steps are counted from 0 to total_steps - 1
+in optimiser updates; a step past the budget keeps the last value. The fourth knows no budget: it is a pure function of
+what an `AcceptanceHistory` has measured.
 """
 
 from forerun.errors import ForerunError
@@ -60,6 +62,33 @@ def fixed_beta(step: int, total_steps: int, *, beta: float) -> float:
     check_beta(beta)
     _progress(step, total_steps, 1.0)
     return beta
+
+
+def adaptive_beta(settled: float, *, start: float = 0.5, full: float = 0.9) -> float:
+    """Anneal from coverage to acceptance as the draft settles; nobody has to know when the run ends.
+
+        beta = min(1, max(0, (settled - start) / (full - start)))
+
+    1 - `settled` is the mean time at which the draft gained its acceptance, as a share of the run so far (see
+    `AcceptanceHistory`). While acceptance grows steadily that is one half and beta is 0: coverage first. Once the gain
+    lies in the first tenth of the run, on average, beta is 1. An acceptance that approaches its limit like 1 - e^(-t/T)
+    gives beta 0.39 at 2T, 0.77 at 5T and 1 from 10T on.
+
+    Args:
+        settled: `AcceptanceHistory.settled`, in [0, 1]; it never falls, so beta never falls.
+        start: where beta leaves 0; 0.5 is steady growth.
+        full: where beta is 1.
+
+    Raises:
+        ForerunError: start and full are not ordered within [0, 1].
+
+    Example:
+        >>> [round(adaptive_beta(settled), 3) for settled in (0.3, 0.5, 0.7, 0.9, 1.0)]
+        [0.0, 0.0, 0.5, 1.0, 1.0]
+    """
+    if not 0.0 <= start < full <= 1.0:
+        raise ForerunError(f"start is {start} and full is {full}; give 0 <= start < full <= 1")
+    return min(1.0, max(0.0, (settled - start) / (full - start)))
 
 
 def _progress(step: int, total_steps: int, fraction: float) -> float:

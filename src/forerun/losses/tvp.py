@@ -1,19 +1,15 @@
 """The TVP divergence family D_beta: from coverage (beta 0) to acceptance (beta 1 = total variation)."""
 
-import math
 from collections.abc import Callable
-from typing import Final, final
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction, Function, once_differentiable
 
-from forerun.losses._inputs import aligned, check_beta, negligible
+from forerun.losses._inputs import LOG_RATIO_FLOOR, aligned, check_beta, negligible
 from forerun.losses.draft_vocabulary import missing
-
-LOG_RATIO_FLOOR: Final = -149.0 * math.log(2.0)
-"""The acceptance ratio draft/target counts as at least 2**-149 (about -103.3 nats), the smallest positive float32."""
 
 
 def tvp(
