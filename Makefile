@@ -22,11 +22,13 @@ export OMP_NUM_THREADS ?= 1
 help:
 	@sed -n 's/^#   //p' Makefile
 
-# torch goes first and by its exact version: asked for as somebody's dependency it could arrive as another build.
+# pip comes first: only newer ones go on with a broken download. Then torch, by its exact version: asked for as somebody's
+# dependency it could arrive as another build.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("forerun needs Python 3.11 or newer; set PYTHON=...") if sys.version_info < (3, 11) else None'
 	@echo 'Installing forerun and its pinned dependencies into $(VENV): once, a few minutes.'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from forerun import horizons, losses, verification
     from forerun.distributions import SamplingParams
     from forerun.drafters import load_drafter
-    from forerun.engine import generate
+    from forerun.engine import generate, generate_batch
     from forerun.errors import ForerunError
     from forerun.models import load_target
     from forerun.recipes import embedded_drafter
@@ -22,6 +22,7 @@ __all__ = [
     "SamplingParams",
     "embedded_drafter",
     "generate",
+    "generate_batch",
     "horizons",
     "load_drafter",
     "load_target",
@@ -34,6 +35,7 @@ _HOMES = {
     "SamplingParams": "forerun.distributions",
     "embedded_drafter": "forerun.recipes",
     "generate": "forerun.engine",
+    "generate_batch": "forerun.engine",
     "load_drafter": "forerun.drafters",
     "load_target": "forerun.models",
 }

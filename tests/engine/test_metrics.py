@@ -16,10 +16,13 @@ def record(*, horizon: int, drafted: int, accepted: int, emitted: int, seconds: 
         limit=8,
         choice=Choice(horizon=horizon, planned=horizon, explored=False, propensities=(1.0,) * horizon),
         drafted=drafted,
+        depth=drafted,
+        cut_short=False,
         accepted=accepted,
         token_ids=(7,) * emitted,
         accepted_emitted=min(accepted, emitted),
         text="",
+        logprobs=None,
         finish=None,
         seconds=RoundSeconds(controller=seconds, draft=2 * seconds, verify=4 * seconds, commit=8 * seconds),
     )

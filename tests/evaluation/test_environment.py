@@ -1,8 +1,10 @@
 """Where and with what something was measured: true, or not said."""
 
 import os
+import platform
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,11 @@ def test_versions_of_what_shapes_numbers() -> None:
     assert set(versions) == {"python", "forerun", "torch", "transformers", "tokenizers", "safetensors", "numpy"}
     assert all(versions.values())
     assert versions["torch"][0].isdigit() and versions["python"].count(".") == 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt")
+def test_glibc_takes_the_memory_options() -> None:
+    """Catches options that glibc refuses (in a process of its own: they stay)."""
+    script = "from forerun import environment; print(environment.keep_freed_memory())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"

@@ -7,6 +7,7 @@ from forerun.drafters.dspark import DSparkConfig, DSparkDrafter
 from forerun.drafters.load import load_drafter
 from forerun.drafters.prompt_lookup import PromptLookup
 from forerun.drafters.provenance import Provenance
+from forerun.drafters.tree import TreeDrafter, TreeDrafterSession
 
 __all__ = [
     "DSparkConfig",
@@ -17,5 +18,7 @@ __all__ = [
     "DrafterSession",
     "PromptLookup",
     "Provenance",
+    "TreeDrafter",
+    "TreeDrafterSession",
     "load_drafter",
 ]

@@ -14,8 +14,8 @@ from forerun.distributions import Processing
 from forerun.verification import Proposal
 
 
-class DrafterSession(ABC):
-    """The drafter's state for one request."""
+class ProposerSession(ABC):
+    """The state for one request of anything that proposes."""
 
     @property
     @abstractmethod
@@ -28,6 +28,10 @@ class DrafterSession(ABC):
 
         Called once after the prompt and once in every round, rounds without drafts included, so there are no holes.
         """
+
+
+class DrafterSession(ProposerSession):
+    """The drafter's state for one request."""
 
     @abstractmethod
     def propose(
@@ -45,8 +49,8 @@ class DrafterSession(ABC):
         """
 
 
-class Drafter(ABC):
-    """Something that proposes tokens cheaply. ``new_session`` starts one request."""
+class Proposer(ABC):
+    """Something that proposes tokens cheaply, in chains or trees."""
 
     @property
     @abstractmethod
@@ -67,6 +71,10 @@ class Drafter(ABC):
     @abstractmethod
     def max_positions(self) -> int | None:
         """Positions it can handle; beyond them the engine drafts nothing. ``None``: no limit of its own."""
+
+
+class Drafter(Proposer):
+    """Something that proposes chains of tokens. ``new_session`` starts one request."""
 
     @property
     @abstractmethod

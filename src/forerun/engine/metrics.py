@@ -21,6 +21,7 @@ class RoundTotals:
     Attributes:
         rounds: target verification passes.
         rounds_without_drafts: of them without a drafted token: horizon 0, or a look-up that found nothing.
+        rounds_cut_short: of them whose draft ended early because the drafter's logits were no law.
         drafted: tokens proposed.
         accepted: of them accepted by verification, tokens after a stop included.
         emitted: tokens that reached the answer.
@@ -33,6 +34,7 @@ class RoundTotals:
 
     rounds: int = 0
     rounds_without_drafts: int = 0
+    rounds_cut_short: int = 0
     drafted: int = 0
     accepted: int = 0
     emitted: int = 0
@@ -53,12 +55,13 @@ class RoundTotals:
             total += cls(
                 rounds=1,
                 rounds_without_drafts=int(record.drafted == 0),
+                rounds_cut_short=int(record.cut_short),
                 drafted=record.drafted,
                 accepted=record.accepted,
                 emitted=len(record.token_ids),
                 accepted_emitted=record.accepted_emitted,
                 horizons=record.choice.horizon,
-                drafted_by_position=(1,) * record.drafted,
+                drafted_by_position=(1,) * record.depth,
                 accepted_by_position=(1,) * record.accepted,
                 controller_seconds=record.seconds.controller,
                 draft_seconds=record.seconds.draft,
@@ -72,6 +75,7 @@ class RoundTotals:
         return RoundTotals(
             rounds=self.rounds + other.rounds,
             rounds_without_drafts=self.rounds_without_drafts + other.rounds_without_drafts,
+            rounds_cut_short=self.rounds_cut_short + other.rounds_cut_short,
             drafted=self.drafted + other.drafted,
             accepted=self.accepted + other.accepted,
             emitted=self.emitted + other.emitted,

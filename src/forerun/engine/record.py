@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import final
 
+from forerun.distributions import TokenLogprob
 from forerun.horizons import Choice
 
 
@@ -15,6 +16,7 @@ class Finish(StrEnum):
     STOP_ID = "stop id"
     STOP_STRING = "stop string"
     LENGTH = "length"
+    CANCELLED = "cancelled"
 
 
 @final
@@ -42,23 +44,29 @@ class RoundRecord:
         index: 0 for the first round after the prompt.
         limit: largest horizon that drafter, cap and context allowed.
         choice: of the horizon policy.
-        drafted: tokens that the drafter proposed.
+        drafted: tokens that the drafter proposed, all branches of a tree counted.
+        depth: most of them that could have been accepted: all of a chain, the longest path of a tree.
+        cut_short: the drafter's logits stopped being a law (NaN, say) before the horizon was reached.
         accepted: of them accepted by verification, before any stop cuts the round.
         token_ids: emitted: accepted drafts and the correction or bonus, up to a stop.
         accepted_emitted: how many of the emitted tokens are accepted drafts.
         text: that became readable in this round (``""`` for targets without a tokenizer).
+        logprobs: of each emitted token under the target's unprocessed law; ``None`` where they were not asked for.
         finish: set in the last round.
-        seconds: by phase.
+        seconds: by phase; in a batch its share of the target's pass, so that sums over requests are time that passed.
     """
 
     index: int
     limit: int
     choice: Choice
     drafted: int
+    depth: int
+    cut_short: bool
     accepted: int
     token_ids: tuple[int, ...]
     accepted_emitted: int
     text: str
+    logprobs: tuple[TokenLogprob, ...] | None
     finish: Finish | None
     seconds: RoundSeconds
 
@@ -71,5 +79,6 @@ class Prefill:
     prompt_tokens: int
     token_id: int
     text: str
+    logprobs: tuple[TokenLogprob, ...] | None
     finish: Finish | None
     seconds: float

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from forerun.environment import keep_freed_memory
 from forerun.errors import ForerunError
 from forerun.models.embedded import EMBEDDED_TARGET, embedded_folder
 from forerun.models.quiet import quiet_transformers
@@ -33,7 +34,8 @@ def load_target(
         name_or_path: ``smollm2-135m`` (embedded, downloaded once), a folder in transformers' format, or a hub id.
         dtype: ``float32``, ``bfloat16`` or ``float64``.
         device: a torch device, such as ``cpu`` or ``cuda:0``.
-        optimize: lay linear weights out for narrow verification passes (CPU); greedy ids stay those of eager torch.
+        optimize: lay linear weights out for narrow verification passes, and let the process keep freed memory (both on
+            a CPU); greedy ids stay those of eager torch.
 
     Raises:
         ForerunError: unknown name, unreadable or incomplete checkpoint, recurrent architecture.
@@ -47,6 +49,8 @@ def load_target(
     name = os.fspath(name_or_path)
     if dtype not in _DTYPES:
         raise ForerunError(f"unknown dtype {dtype!r}; choose one of {', '.join(_DTYPES)}")
+    if optimize and torch.device(device).type == "cpu":
+        keep_freed_memory()
     source = str(embedded_folder()) if name == EMBEDDED_TARGET.name else name
     with quiet_transformers():
         model = _load_model(name, source, _DTYPES[dtype])

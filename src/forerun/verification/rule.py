@@ -27,8 +27,8 @@ class Truncation(Enum):
     """All draft tokens may be looked at, and any number of them dropped from the end."""
 
 
-class Rule(ABC):
-    """Decides which draft tokens of a chain stand."""
+class AnyRule(ABC):
+    """What is to be known of a rule, for chains or for trees."""
 
     @property
     @abstractmethod
@@ -49,6 +49,10 @@ class Rule(ABC):
     @abstractmethod
     def truncation(self) -> Truncation:
         """Which ways of shortening a draft are safe; for a lossy rule, which ones add no bias of their own."""
+
+
+class Rule(AnyRule):
+    """Decides which draft tokens of a chain stand."""
 
     @abstractmethod
     def verify(self, target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " horizon"]) -> Outcome:

@@ -1,0 +1,85 @@
+"""Sessions that share the target's passes: rows of one batch, joining and leaving between rounds."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import final
+
+from forerun.engine.record import Prefill, RoundRecord
+from forerun.engine.request import Request
+from forerun.engine.session import Session
+from forerun.models import Target, TargetStep
+
+
+@final
+class Batch:
+    """Decodes the submitted sessions, a limited number of them at a time.
+
+    Args:
+        target: of all sessions.
+        captured_layers: read by the drafter of all sessions.
+        max_rows: sessions decoded together, at least 1; where one ends, the next joins at the following round.
+    """
+
+    def __init__(self, target: Target, captured_layers: tuple[int, ...], *, max_rows: int) -> None:
+        self._target = target
+        self._captured_layers = captured_layers
+        self._max_rows = max_rows
+        self._rows = target.new_batch()
+        self._waiting: deque[Session] = deque()
+        self._active: list[Session] = []
+        self.events: list[tuple[Session, Prefill | RoundRecord]] = []
+        """Everything that happened, in order."""
+
+    def submit(self, request: Request) -> Session:
+        """Queue a request. Sequences of one prompt should follow each other: then it is read once for all of them."""
+        session = Session(request)
+        self._waiting.append(session)
+        return session
+
+    @property
+    def busy(self) -> bool:
+        """Whether any session has not ended."""
+        return any(session.finish is None for session in (*self._active, *self._waiting))
+
+    def admit(self) -> None:
+        """Let waiting sessions join while there is room: read their prompts and emit their first tokens."""
+        self._release()
+        first: tuple[Session, TargetStep] | None = None
+        while self._waiting and len(self._active) < self._max_rows:
+            session = self._waiting.popleft()
+            if session.finish is not None:  # cancelled while it waited
+                continue
+            started = time.perf_counter()
+            if first is not None and first[0].request.prompt_ids == session.request.prompt_ids:
+                cache, step = self._rows.add(copy_of=first[0].cache), first[1]
+            else:
+                cache = self._rows.add()
+                block = session.prompt_block(cache)
+                step = self._target.forward_batch([block], captured=self._captured_layers, num_logits=1)[0]
+                first = session, step
+            prefill = session.start(cache, step, time.perf_counter() - started)
+            self._active.append(session)
+            self.events.append((session, prefill))
+
+    def run_round(self) -> None:
+        """One round of every active session, each with its own horizon."""
+        self.admit()
+        self._release()
+        sessions = list(self._active)
+        if not sessions:
+            return
+        plans = [session.plan() for session in sessions]
+        started = time.perf_counter()
+        steps = self._target.forward_batch([plan.block for plan in plans], captured=self._captured_layers)
+        seconds = time.perf_counter() - started
+        for session, plan, step in zip(sessions, plans, steps, strict=True):
+            record = session.settle(plan, step, pass_seconds=seconds, pass_share=1 / len(sessions))
+            self.events.append((session, record))
+
+    def _release(self) -> None:
+        """Let go of sessions that have ended; their rows are free for others."""
+        for session in [session for session in self._active if session.finish is not None]:
+            self._rows.remove(session.cache)
+            self._active.remove(session)

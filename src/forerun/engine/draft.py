@@ -1,0 +1,202 @@
+"""One round's draft, chain or tree, seen the way the engine needs it: what the target reads, and what stands."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from forerun.distributions import Law, PointLaw, Processing, Purpose, Streams, UnusableLogits, stack_laws
+from forerun.verification import Proposal, Rule, TokenLevel, TreeProposal, TreeRule
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What verification said.
+
+    Attributes:
+        kept: offsets in the block (0 is the last committed token) of the accepted drafts, in order.
+        emission: law of the token after them.
+        accept_probabilities: for the horizon policy, see ``Outcome`` and ``TreeOutcome``.
+        overlaps: likewise.
+    """
+
+    kept: tuple[int, ...]
+    emission: Law
+    accept_probabilities: Float64[Tensor, " depth"]
+    overlaps: Float64[Tensor, " depth"]
+
+
+class Draft(ABC):
+    """Draft tokens of one request in one round."""
+
+    @property
+    @abstractmethod
+    def token_ids(self) -> Int[Tensor, " tokens"]:
+        """All drafted tokens."""
+
+    @property
+    @abstractmethod
+    def parents(self) -> tuple[int, ...] | None:
+        """For the block [last committed token, drafts]: see ``Block.parents``; ``None`` for a chain."""
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """Most drafts that can be accepted."""
+
+    @property
+    @abstractmethod
+    def cut_short(self) -> bool:
+        """Whether the drafter's logits stopped being a law before the horizon was reached."""
+
+    @abstractmethod
+    def verify(
+        self, logits: Float[Tensor, "rows vocab"], processing: Processing, *, streams: Streams, position: int
+    ) -> Verdict:
+        """Test the drafts.
+
+        Args:
+            logits: the target's, one row for the last committed token and one for each draft.
+            processing: of the request.
+            streams: of the request.
+            position: absolute index of the first draft.
+        """
+
+    def inputs(self, last_token: int) -> Int[Tensor, " block"]:
+        """What the target reads: the last committed token, then the drafts."""
+        return torch.cat([torch.tensor([last_token]), self.token_ids.cpu()])
+
+
+@final
+class ChainDraft(Draft):
+    """Drafts that follow one another.
+
+    Args:
+        proposal: of the drafter.
+        rule: decides.
+    """
+
+    def __init__(self, proposal: Proposal, rule: Rule) -> None:
+        self._proposal = proposal
+        self._rule = rule
+
+    @property
+    def token_ids(self) -> Int[Tensor, " tokens"]:
+        """All drafted tokens."""
+        return self._proposal.token_ids
+
+    @property
+    def parents(self) -> None:
+        """A chain."""
+        return None
+
+    @property
+    def depth(self) -> int:
+        """Number of tokens."""
+        return self._proposal.horizon
+
+    @property
+    def cut_short(self) -> bool:
+        """As the drafter says."""
+        return self._proposal.cut_short
+
+    def verify(
+        self, logits: Float[Tensor, "rows vocab"], processing: Processing, *, streams: Streams, position: int
+    ) -> Verdict:
+        """See :class:`Draft`."""
+        target, proposal = self._reachable(logits, processing)
+        outcome = self._rule.verify(
+            target, proposal, uniforms=streams.uniforms(Purpose.ACCEPT, position, proposal.horizon)
+        )
+        return Verdict(
+            kept=tuple(range(1, outcome.accepted + 1)),
+            emission=outcome.emission,
+            accept_probabilities=outcome.accept_probabilities,
+            overlaps=outcome.overlaps,
+        )
+
+    def _reachable(self, logits: Float[Tensor, "rows vocab"], processing: Processing) -> tuple[Law, Proposal]:
+        """Laws of the rows that plain decoding could meet.
+
+        Behind a draft that the target excludes, a user's processor may well leave no token at all (a grammar does).
+        Every rule rejects that draft with certainty, so nothing behind it can matter: the proposal ends with it.
+        """
+        drafts = self.token_ids.tolist()
+        try:
+            return processing.law(logits, drafts), self._proposal
+        except UnusableLogits as error:
+            usable = error.row
+            if usable == 0:
+                raise
+            law = processing.law(logits[:usable], drafts[: usable - 1])
+            impossible = (law.prob_of(self.token_ids[:usable]) == 0.0).nonzero()
+            if len(impossible) == 0:
+                raise
+            horizon = int(impossible[0, 0]) + 1
+            if horizon < usable:
+                return law.rows(0, horizon + 1), self._proposal.first(horizon)
+            # The bonus row is the unusable one itself. It cannot be reached; any row may stand in for it.
+            return stack_laws([law, law.rows(horizon - 1, horizon)]), self._proposal.first(horizon)
+
+
+@final
+class TreeDraft(Draft):
+    """Drafts that branch.
+
+    Args:
+        proposal: of the drafter.
+        rule: decides.
+    """
+
+    def __init__(self, proposal: TreeProposal, rule: TreeRule) -> None:
+        self._proposal = proposal
+        self._rule = rule
+
+    @property
+    def token_ids(self) -> Int[Tensor, " tokens"]:
+        """All nodes."""
+        return self._proposal.token_ids
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """The block begins with the last committed token, so node i is token i + 1 of it."""
+        return (-1, *(parent + 1 for parent in self._proposal.parents))
+
+    @property
+    def depth(self) -> int:
+        """Length of the longest path."""
+        return self._proposal.depth
+
+    @property
+    def cut_short(self) -> bool:
+        """As the drafter says."""
+        return self._proposal.cut_short
+
+    def verify(
+        self, logits: Float[Tensor, "rows vocab"], processing: Processing, *, streams: Streams, position: int
+    ) -> Verdict:
+        """See :class:`Draft`."""
+        outcome = self._rule.verify(
+            processing.law_of_paths(logits, [(), *self._proposal.paths]),
+            self._proposal,
+            uniforms=streams.uniforms(Purpose.ACCEPT, position, len(self.token_ids)),
+        )
+        return Verdict(
+            kept=tuple(node + 1 for node in outcome.path),
+            emission=outcome.emission,
+            # A tree tells of the depths that its path reached, so there the weight of a prefix is the bit itself.
+            accept_probabilities=outcome.prefix_weights,
+            overlaps=outcome.overlaps,
+        )
+
+
+def no_draft(vocab_size: int) -> ChainDraft:
+    """A round of plain decoding: without drafts every rule draws from the target's law."""
+    nothing = torch.empty(0, dtype=torch.int64)
+    return ChainDraft(Proposal(token_ids=nothing, law=PointLaw(nothing, vocab_size)), TokenLevel())

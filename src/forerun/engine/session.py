@@ -1,0 +1,318 @@
+"""One request while it is being decoded: all of its state, and what a round does to it.
+
+A session never runs the target itself. It says what the target should read and takes in what came out, so that many
+sessions can share one pass. Two sessions share nothing but read-only models (and a horizon policy, if the caller hands
+the same one to both).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import assert_never, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from forerun.distributions import Purpose, TokenLogprob, UnusableLogits, token_logprobs
+from forerun.drafters import DrafterSession, TreeDrafter, TreeDrafterSession
+from forerun.engine.draft import ChainDraft, Draft, TreeDraft, Verdict, no_draft
+from forerun.engine.record import Finish, Prefill, RoundRecord, RoundSeconds
+from forerun.engine.request import Request
+from forerun.errors import ForerunError
+from forerun.horizons import Choice, RoundContext, RoundFeedback
+from forerun.models import Block, TargetCache, TargetStep
+from forerun.verification import Rule, TreeRule
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What the law behind the last committed token looked like: features for the next round's horizon."""
+
+    entropy: float
+    top_prob: float
+    margin: float
+
+    @classmethod
+    def of(cls, logits: Float[Tensor, " vocab"]) -> Signals:
+        """Of the target's law at temperature 1, so that greedy decoding has them too."""
+        log_probs = torch.log_softmax(logits.float(), dim=-1)
+        probs = log_probs.exp()
+        first, second = probs.topk(2).values.tolist()
+        entropy = float(-torch.dot(probs, log_probs.clamp(min=-1e4)))
+        return cls(entropy=entropy, top_prob=first, margin=first - second)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A round between drafting and verification."""
+
+    context: RoundContext
+    choice: Choice
+    draft: Draft
+    block: Block
+    controller_seconds: float
+    draft_seconds: float
+
+
+@final
+class Session:
+    """State of one request.
+
+    Args:
+        request: what to generate.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.records: list[RoundRecord] = []
+        self.prefill: Prefill | None = None
+        self.finish: Finish | None = None
+        self._cache: TargetCache | None = None
+        self._proposer = None if request.drafter is None else request.drafter.new_session()
+        self._processing = request.new_processing()
+        self._watch = request.new_watch()
+        self._committed: list[int] = list(request.prompt_ids)
+        self._seen = set(request.prompt_ids)
+        self._last_repeats = False
+        self._signals: Signals | None = None
+
+    @property
+    def cache(self) -> TargetCache:
+        """The target's state for this request, once the prompt has been read."""
+        assert self._cache is not None, "the prompt has not been read yet"
+        return self._cache
+
+    def prompt_block(self, cache: TargetCache) -> Block:
+        """What the target reads first."""
+        return Block(cache=cache, token_ids=torch.tensor(self.request.prompt_ids))
+
+    def start(self, cache: TargetCache, step: TargetStep, seconds: float) -> Prefill:
+        """Take in the target's pass over the prompt, and emit the first token.
+
+        Args:
+            cache: holds the prompt, and belongs to this session from now on.
+            step: features of the whole prompt; the last row of the logits.
+            seconds: that the pass took.
+        """
+        request, started = self.request, time.perf_counter()
+        self._cache = cache
+        position = len(self._committed)
+        try:
+            law = self._processing.law(step.logits)
+        except UnusableLogits as error:
+            raise self._unusable(position) from error
+        token_id = int(law.sample(uniforms=request.streams.uniforms(Purpose.EMIT, position, 1)))
+        if self._proposer is not None:
+            self._proposer.extend(torch.tensor(request.prompt_ids), step.features)
+        self._signals = Signals.of(step.logits[-1])
+        logprobs = self._logprobs(step.logits, [token_id])
+        _, text, self.finish = self._commit([token_id])
+        self.prefill = Prefill(
+            prompt_tokens=position,
+            token_id=token_id,
+            text=text,
+            finish=self.finish,
+            seconds=seconds + time.perf_counter() - started,
+            logprobs=logprobs,
+        )
+        self._check_states()
+        return self.prefill
+
+    def plan(self) -> Plan:
+        """Choose the horizon and draft."""
+        request = self.request
+        position = len(self._committed)  # of the token that this round decides first
+        started = time.perf_counter()
+        context = self._context()
+        coin = float(request.streams.uniforms(Purpose.EXPLORE, position, 1))
+        choice = request.policy.propose(context, uniform=coin)
+        assert 0 <= choice.horizon <= context.limit, f"{request.policy.name} went above the round's limit"
+        chosen = time.perf_counter()
+        draft = self._draft(choice.horizon, position)
+        block = Block(cache=self.cache, token_ids=draft.inputs(self._committed[-1]), parents=draft.parents)
+        return Plan(
+            context=context,
+            choice=choice,
+            draft=draft,
+            block=block,
+            controller_seconds=chosen - started,
+            draft_seconds=time.perf_counter() - chosen,
+        )
+
+    def settle(self, plan: Plan, step: TargetStep, *, pass_seconds: float, pass_share: float) -> RoundRecord:
+        """Verify, commit and roll back.
+
+        Args:
+            plan: of this round.
+            step: the target's pass over the plan's block.
+            pass_seconds: that the pass took, for all the sessions in it.
+            pass_share: of those seconds that are written down here, so that sums over sessions are time that passed.
+        """
+        request, draft = self.request, plan.draft
+        started = time.perf_counter()
+        position = len(self._committed)
+        try:
+            verdict = draft.verify(step.logits, self._processing, streams=request.streams, position=position)
+        except UnusableLogits as error:
+            raise self._unusable(position + error.row) from error
+        accepted = len(verdict.kept)
+        uniforms = request.streams.uniforms(Purpose.EMIT, position + accepted, 1)
+        last = int(verdict.emission.sample(uniforms=uniforms))
+        verified = time.perf_counter()
+
+        rows = [0, *verdict.kept]  # of the block: tokens that stay; row i decided the token after it
+        inputs = plan.block.token_ids
+        token_ids = [*inputs[rows[1:]].tolist(), last]
+        censored = self._censored(draft, verdict, token_ids)
+        self._keep(draft, rows, position)
+        if self._proposer is not None:
+            self._proposer.extend(inputs[rows], step.features[rows])
+        self._signals = Signals.of(step.logits[rows[-1]])
+        emitted, text, self.finish = self._commit(token_ids)
+        logprobs = self._logprobs(step.logits[rows[: len(emitted)]], emitted)
+        committed = time.perf_counter()
+        feedback = RoundFeedback(
+            choice=plan.choice,
+            context=plan.context,
+            accepted=accepted,
+            accept_probabilities=tuple(verdict.accept_probabilities.tolist()),
+            overlaps=tuple(verdict.overlaps.tolist()),
+            seconds=plan.controller_seconds + plan.draft_seconds + pass_seconds + committed - started,
+            censored=censored,
+        )
+        request.policy.observe(feedback)
+        record = RoundRecord(
+            index=len(self.records),
+            limit=plan.context.limit,
+            choice=plan.choice,
+            drafted=len(draft.token_ids),
+            depth=draft.depth,
+            cut_short=draft.cut_short,
+            accepted=accepted,
+            token_ids=tuple(emitted),
+            accepted_emitted=min(len(emitted), accepted),
+            text=text,
+            logprobs=logprobs,
+            finish=self.finish,
+            seconds=RoundSeconds(
+                controller=plan.controller_seconds + time.perf_counter() - committed,
+                draft=plan.draft_seconds,
+                verify=pass_share * pass_seconds + verified - started,
+                commit=committed - verified,
+            ),
+        )
+        self.records.append(record)
+        self._check_states()
+        return record
+
+    def cancel(self) -> None:
+        """End the answer here; an answer that has ended already stays as it is."""
+        if self.finish is None:
+            self.finish = Finish.CANCELLED
+
+    def _context(self) -> RoundContext:
+        request = self.request
+        length = len(self._committed)
+        generated = length - len(request.prompt_ids)
+        limit = request.max_new_tokens - generated - 1  # the correction or bonus token needs a place too
+        if request.drafter is None:
+            limit = 0
+        else:
+            limit = min(limit, request.drafter.max_horizon)
+            if request.drafter.max_positions is not None:
+                limit = min(limit, request.drafter.max_positions - length)
+        known = self._signals
+        assert known is not None, "the prompt has not been read yet"
+        return RoundContext(
+            limit=max(limit, 0),
+            context_length=length,
+            generated=generated,
+            temperature=0.0 if request.sampling.greedy else request.sampling.temperature,
+            target_entropy=known.entropy,
+            target_top_prob=known.top_prob,
+            target_margin=known.margin,
+            last_token_repeats=self._last_repeats,
+        )
+
+    def _draft(self, horizon: int, position: int) -> Draft:
+        request, proposer = self.request, self._proposer
+        if horizon == 0 or proposer is None:
+            return no_draft(request.target.vocab_size)
+        assert request.drafter is not None
+        last_token = self._committed[-1]
+        draft: Draft
+        match proposer:
+            case DrafterSession():
+                assert isinstance(request.rule, Rule)
+                uniforms = request.streams.uniforms(Purpose.DRAFT, position, horizon)
+                proposal = proposer.propose(last_token, horizon, self._processing, uniforms=uniforms)
+                draft = ChainDraft(proposal, request.rule)
+            case TreeDrafterSession():
+                assert isinstance(request.rule, TreeRule)
+                assert isinstance(request.drafter, TreeDrafter)
+                uniforms = request.streams.uniforms(Purpose.DRAFT, position, request.drafter.max_nodes(horizon))
+                tree = proposer.propose_tree(last_token, horizon, self._processing, uniforms=uniforms)
+                draft = TreeDraft(tree, request.rule)
+            case _:
+                assert_never(proposer)
+        if draft.depth > horizon:
+            raise ForerunError(
+                f"{request.drafter.name} drafted {draft.depth} tokens where {horizon} were asked for; "
+                "return at most the horizon's number of tokens"
+            )
+        return draft
+
+    def _keep(self, draft: Draft, rows: list[int], position: int) -> None:
+        """What the target keeps of the block: the last committed token and the accepted drafts."""
+        if draft.parents is None:
+            self.cache.rollback(position - 1 + len(rows))
+        else:
+            self.cache.keep(position - 1, rows)
+
+    def _censored(self, draft: Draft, verdict: Verdict, token_ids: list[int]) -> int | None:
+        """How many drafted positions count for the policy: those up to the first token that ends the answer.
+
+        A chain's cut looks at the drafted tokens whether or not they stand. A tree's depths are tried along the
+        accepted path only, so there the path decides.
+        """
+        drafted = draft.token_ids.tolist() if draft.parents is None else token_ids[:-1]
+        stop = self._watch.tokens_until_stop(drafted)
+        return None if stop is None else min(stop, len(verdict.overlaps))
+
+    def _commit(self, token_ids: list[int]) -> tuple[list[int], str, Finish | None]:
+        """Hand tokens over one by one, so that a stop inside a block ends the answer where plain decoding would."""
+        emitted, text = [], ""
+        for token_id in token_ids:
+            pushed = self._watch.push(token_id)
+            emitted.append(token_id)
+            self._last_repeats = token_id in self._seen
+            self._seen.add(token_id)
+            self._committed.append(token_id)
+            self._processing.commit(token_id)
+            text += pushed.text
+            if pushed.finish is not None:
+                return emitted, text, pushed.finish
+        return emitted, text, None
+
+    def _logprobs(self, logits: Float[Tensor, "rows vocab"], token_ids: list[int]) -> tuple[TokenLogprob, ...] | None:
+        if self.request.logprobs is None:
+            return None
+        return tuple(token_logprobs(logits, token_ids, top=self.request.logprobs))
+
+    def _unusable(self, position: int) -> ForerunError:
+        return ForerunError(
+            f"request {self.request.number}: {self.request.target.name} gave no usable law for position {position} "
+            "(NaN, plus infinity, or every token excluded); check its weights, number type and your processors"
+        )
+
+    def _check_states(self) -> None:
+        """Between rounds both models have read all but the last token; an answer cut by a stop is never read again."""
+        if self.finish is None:
+            expected = len(self._committed) - 1
+            assert self.cache.length == expected, f"target has read {self.cache.length} tokens of {expected}"
+            if self._proposer is not None:
+                assert self._proposer.length == expected, f"drafter has read {self._proposer.length} of {expected}"
