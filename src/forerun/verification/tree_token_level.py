@@ -39,7 +39,7 @@ class TreeTokenLevel(TreeRule):
 
     @property
     def truncation(self) -> Truncation:
-        """Whether a group of siblings is drawn must be settled before; deterministic candidates may be dropped at will."""
+        """Whether siblings are drawn must be settled before; deterministic candidates may be dropped at will."""
         return Truncation.BEFORE_DRAWING
 
     def verify(self, target: Law, proposal: TreeProposal, *, uniforms: Float64[Tensor, " nodes"]) -> TreeOutcome:
