@@ -1,0 +1,1 @@
+"""Measurements of the library's own code; `make bench` runs them."""
