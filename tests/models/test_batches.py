@@ -6,18 +6,22 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from torch import nn
+from transformers import AutoModelForCausalLM, GPTNeoConfig, Llama4TextConfig, PreTrainedConfig
 
-from forerun.models import load_target
+from forerun.errors import ForerunError
+from forerun.models import Block, TransformersTarget, load_target
 from forerun.models.quiet import quiet_transformers
 from tests.support.batches import CheckedBatch, Piece
-from tests.support.families import FAMILIES, WINDOW, write_model
+from tests.support.families import FAMILIES, HEADS, WINDOW, random_model, write_model
 from tests.support.tokenizers import VOCAB_SIZE
 
 CLOSE = 1e-10
 """Float64 through three layers; sums in another order differ by 1e-15, a wrong key by far more than this."""
 FLOAT32_SOFTMAX = {"gemma2": 1e-5}
 """transformers computes the attention weights of these families in float32, whatever the model's type."""
+ONE_OF_EACH_MASK = ["llama", "gemma2", "mistral", "qwen2"]
+"""All layers full, mixed with added numbers, all sliding, mixed."""
 TREE = (-1, 0, 0, 1, 1, 2, 5)
 """A root, two children, three grandchildren; the longest path is 0, 2, 5, 6."""
 
@@ -64,7 +68,7 @@ def test_rows_of_any_length_join_grow_roll_back_and_leave(checked: CheckedBatch,
         Piece(twin, take(2)),
         Piece(long, take(7), parents=TREE, kept=(0, 1)),
     )
-    for _ in range(2 * WINDOW // 3):
+    for _ in range(WINDOW // 3):
         checked.forward(Piece(late, take(3)), Piece(twin, take(1)), Piece(long, take(3)), Piece(middle, take(1)))
     checked.rollback(long, 3)
     checked.forward(Piece(long, take(2)))
@@ -72,13 +76,89 @@ def test_rows_of_any_length_join_grow_roll_back_and_leave(checked: CheckedBatch,
         checked.remove(row)
 
 
+@pytest.mark.parametrize("checked", ONE_OF_EACH_MASK, indirect=True)
 def test_a_tree_on_one_row_and_its_path_kept(checked: CheckedBatch, tokens: Iterator[int]) -> None:
     """Catches nodes that see their siblings, depths counted by slot, and a path whose keys stay where they were."""
     row = checked.add()
-    for prompt in (0, WINDOW - 2, WINDOW):
-        if prompt:
-            checked.forward(Piece(row, [next(tokens) for _ in range(prompt)]))
-        for kept in ((0, 2, 5, 6), (0,), (0, 1, 4), ()):
-            checked.forward(Piece(row, [next(tokens) for _ in TREE], parents=TREE, kept=kept))
-            checked.forward(Piece(row, [next(tokens)]))
+    checked.forward(Piece(row, [next(tokens) for _ in range(WINDOW - 2)]))
+    for kept in ((0, 2, 5, 6), (0,), (0, 1, 4), ()):
+        checked.forward(Piece(row, [next(tokens) for _ in TREE], parents=TREE, kept=kept))
+        checked.forward(Piece(row, [next(tokens)]))
     checked.remove(row)
+
+
+@pytest.mark.parametrize("checked", ONE_OF_EACH_MASK, indirect=True)
+def test_what_padding_holds_does_not_matter(checked: CheckedBatch, tokens: Iterator[int]) -> None:
+    """Catches padding that is seen, in its own pass or later: its token ids are replaced by others on the way in."""
+    short, long = checked.add(), checked.add()
+    widths = torch.tensor([[2], [9]])
+
+    def scramble(_module: nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        padding = torch.arange(inputs[0].shape[1]) >= widths
+        return (torch.where(padding, torch.randint(VOCAB_SIZE, inputs[0].shape), inputs[0]),)
+
+    handle = checked.target.model.get_input_embeddings().register_forward_pre_hook(scramble)
+    checked.forward(Piece(short, [next(tokens) for _ in range(2)]), Piece(long, [next(tokens) for _ in range(9)]))
+    handle.remove()
+    checked.forward(Piece(short, [next(tokens)]), Piece(long, [next(tokens) for _ in range(4)]))
+    for row in (short, long):
+        checked.remove(row)
+
+
+@pytest.mark.parametrize("checked", ONE_OF_EACH_MASK, indirect=True)
+def test_numbers_that_are_not_finite_leave_with_their_row(checked: CheckedBatch, tokens: Iterator[int]) -> None:
+    """Catches a broken request that poisons those after it: a hidden NaN times an attention weight of 0 is NaN."""
+    broken, neighbour = checked.add(), checked.add()
+    embedding = checked.target.model.get_input_embeddings()
+    handle = embedding.register_forward_hook(lambda _module, _inputs, output: output * float("nan"))
+    broken.token_ids += [5] * 12
+    checked.target.forward(torch.tensor(broken.token_ids), broken.cache)
+    handle.remove()
+    checked.forward(Piece(neighbour, [next(tokens) for _ in range(3)]))
+    checked.remove(broken)
+    late = checked.add()
+    checked.forward(Piece(late, [next(tokens)]), Piece(neighbour, [next(tokens) for _ in range(14)]))
+    for row in (late, neighbour):
+        checked.remove(row)
+
+
+def refused(config: PreTrainedConfig) -> TransformersTarget:
+    return TransformersTarget(random_model(config), None, name="this one")
+
+
+def test_attention_that_takes_no_masks_is_refused_where_it_needs_one() -> None:
+    """Catches models whose layers make a causal mask of their own: in a ragged batch it would be a wrong one."""
+    target = refused(
+        GPTNeoConfig(
+            vocab_size=64, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
+        )
+    )
+    ids = torch.arange(6)
+    alone = target.forward(ids, target.new_cache()).logits  # one chain alone needs none
+    batch = target.new_batch()
+    blocks = [Block(cache=batch.add(), token_ids=ids), Block(cache=batch.add(), token_ids=ids)]
+    for step in target.forward_batch(blocks):  # nor do rows that agree
+        torch.testing.assert_close(step.logits, alone)
+    with pytest.raises(ForerunError, match="this one: this model's attention takes no masks"):
+        target.forward_batch([blocks[0], Block(cache=blocks[1].cache, token_ids=ids[:2])])
+
+
+def test_attention_in_chunks_is_refused() -> None:
+    """Catches a kind of layer that our masks do not describe."""
+    with pytest.raises(ForerunError, match="this one: attention in chunks"):
+        refused(Llama4TextConfig(**HEADS, attention_chunk_size=8, num_local_experts=2))
+
+
+def test_a_padded_row_at_the_last_position(tokens: Iterator[int]) -> None:
+    """Catches padding that asks a table of learned positions for a row it has not."""
+    model = random_model(FAMILIES["gpt2"]())
+    nn.Module.to(model, torch.float64)
+    checked = CheckedBatch(TransformersTarget(model, None, name="gpt2"), model, close=CLOSE)
+    full, new, waiting = checked.add(), checked.add(), checked.add()
+    for row, count in ((full, 127), (waiting, 128)):
+        checked.forward(Piece(row, [next(tokens) for _ in range(count)]))
+    checked.forward(Piece(full, [next(tokens)]), Piece(new, [next(tokens) for _ in range(5)]))
+    checked.remove(new)  # now the row that waits stands beside the full one
+    late = checked.add()
+    checked.rollback(full, 127)
+    checked.forward(Piece(full, [next(tokens)]), Piece(late, [next(tokens) for _ in range(3)]))

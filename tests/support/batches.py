@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forerun.models import Block, Target, TargetBatch, TargetCache
+from forerun.models import Block, TargetBatch, TargetCache, TransformersTarget
 
 CAPTURED = (1, 0)
 
@@ -35,8 +35,8 @@ class Piece:
 class CheckedBatch:
     """Feeds a batch; the oracle has no cache, no rounds, no padding and no masks of its own."""
 
-    def __init__(self, target: Target, reference: Any, *, close: float) -> None:
-        self._target = target
+    def __init__(self, target: TransformersTarget, reference: Any, *, close: float) -> None:
+        self.target = target
         self._reference = reference
         self._close = close
         self.batch: TargetBatch = target.new_batch()
@@ -64,7 +64,7 @@ class CheckedBatch:
             Block(cache=piece.row.cache, token_ids=torch.tensor(piece.token_ids), parents=piece.parents)
             for piece in pieces
         ]
-        steps = self._target.forward_batch(blocks, captured=CAPTURED, num_logits=num_logits)
+        steps = self.target.forward_batch(blocks, captured=CAPTURED, num_logits=num_logits)
         assert len(steps) == len(pieces)
         for piece, step, (logits, features) in zip(pieces, steps, self._expected(pieces), strict=True):
             count = len(logits) if num_logits is None else min(num_logits, len(logits))

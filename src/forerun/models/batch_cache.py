@@ -17,7 +17,8 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-_SPARE_TOKENS = 64
+_SPARE_SLOTS = 64
+_STATIC_SLOTS = 256
 
 
 @final
@@ -43,29 +44,28 @@ class BatchLayer(DynamicLayer):
     def __init__(self) -> None:
         DynamicLayer.__init__(self)
         self.window = Window(slice(0, 0), slice(0, 0), 0)
-        self._rows = 0  # that the buffers have room for
+        self._num_rows, self._num_slots = 0, 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Start with empty buffers of the right shape."""
         self.device = key_states.device
         self._key_buffer, self._value_buffer = (
-            states.new_zeros(self._rows, states.shape[1], 0, states.shape[3]) for states in (key_states, value_states)
+            _grown(states[:0, :, :0], self._num_rows, self._num_slots) for states in (key_states, value_states)
         )
         self.is_initialized = True
 
-    def reserve(self, rows: int) -> None:
-        """Have room for at least this many rows."""
-        if rows > self._rows:
-            self._rows = max(rows, 2 * self._rows)
-            self._grow(0)
+    def resize(self, num_rows: int, num_slots: int) -> None:
+        """Make the buffers larger; the first pass makes them."""
+        self._num_rows, self._num_slots = num_rows, num_slots
+        if self.is_initialized:
+            self._key_buffer = _grown(self._key_buffer, num_rows, num_slots)
+            self._value_buffer = _grown(self._value_buffer, num_rows, num_slots)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write the pass's keys and values into its slots; returns all that it may see."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         window = self.window
-        if window.stop > self._key_buffer.shape[2]:
-            self._grow(window.stop + _SPARE_TOKENS)
         self.keys = self._key_buffer[window.rows, :, : window.stop]
         self.values = self._value_buffer[window.rows, :, : window.stop]
         if isinstance(window.slots, slice):
@@ -85,11 +85,6 @@ class BatchLayer(DynamicLayer):
         """All slots of all rows, keys and values; nothing before the first pass."""
         return (self._key_buffer, self._value_buffer) if self.is_initialized else ()
 
-    def _grow(self, capacity: int) -> None:
-        if self.is_initialized:
-            self._key_buffer = _grown(self._key_buffer, self._rows, capacity)
-            self._value_buffer = _grown(self._value_buffer, self._rows, capacity)
-
 
 @final
 class BatchCache(Cache):
@@ -97,22 +92,48 @@ class BatchCache(Cache):
 
     Args:
         num_layers: of the target.
+        static: grow seldom, by doubling. Recorded passes always read the whole of the buffers, and each growth makes
+            them worthless.
     """
 
-    def __init__(self, num_layers: int) -> None:
+    def __init__(self, num_layers: int, *, static: bool = False) -> None:
         self.batch_layers = [BatchLayer() for _ in range(num_layers)]
         super().__init__(layers=list(self.batch_layers))
+        self._static = static
+        self._num_rows = 0
+        self.num_slots = 0
 
-    @torch.inference_mode()
-    def reserve(self, rows: int) -> None:
-        """Have room for at least this many rows."""
-        for layer in self.batch_layers:
-            layer.reserve(rows)
+    @property
+    def started(self) -> bool:
+        """Whether a pass has made the buffers."""
+        return self.batch_layers[0].is_initialized
+
+    def reserve_rows(self, count: int) -> None:
+        """Have room for this many rows."""
+        if count > self._num_rows:
+            self._resize(max(count, 2 * self._num_rows), self.num_slots)
+
+    def reserve_slots(self, count: int) -> None:
+        """Have room for this many tokens in every row."""
+        if count > self.num_slots:
+            spacious = max(2 * self.num_slots, _STATIC_SLOTS)
+            self._resize(self._num_rows, max(count, spacious) if self._static else count + _SPARE_SLOTS)
 
     def open(self, window: Window) -> None:
         """Say which rows and slots the next pass is about."""
         for layer in self.batch_layers:
             layer.window = window
+
+    @torch.inference_mode()
+    def _resize(self, num_rows: int, num_slots: int) -> None:
+        self._num_rows, self.num_slots = num_rows, num_slots
+        for layer in self.batch_layers:
+            layer.resize(num_rows, num_slots)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and slots that there is room for; whatever was recorded under another shape is worthless."""
+        return self._num_rows, self.num_slots
 
     @torch.inference_mode()
     def copy_row(self, source: int, destination: int) -> None:
@@ -140,6 +161,6 @@ class BatchCache(Cache):
 def _grown(old: Tensor, num_rows: int, num_slots: int) -> Tensor:
     """Zeros where nothing is written yet: a hidden value still meets a weight of zero, which a NaN would survive."""
     rows, heads, slots, head_dim = old.shape
-    grown = old.new_zeros(max(num_rows, rows), heads, max(num_slots, slots), head_dim)
+    grown = old.new_zeros(num_rows, heads, num_slots, head_dim)
     grown[:rows, :, :slots] = old
     return grown

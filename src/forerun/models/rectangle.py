@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from forerun.models.attention_masks import ancestry, chain_mask, tree_mask, window_mask
@@ -58,14 +58,24 @@ class Rectangle:
     ancestors: Bool[Tensor, "rows width width"] | None
 
     @classmethod
-    def of(cls, blocks: Sequence[RowBlock], *, first_row: int, device: torch.device) -> Rectangle:
-        """Lay the blocks of adjacent rows out."""
+    def of(
+        cls, blocks: Sequence[RowBlock], *, first_row: int, device: torch.device, num_slots: int | None = None
+    ) -> Rectangle:
+        """Lay the blocks of adjacent rows out.
+
+        Args:
+            blocks: of these rows.
+            first_row: the first of them.
+            device: for the tensors.
+            num_slots: how many slots the pass reads, used or not, where everything must have a fixed shape; ``None``
+                for those in use.
+        """
         widths = tuple(len(block.token_ids) for block in blocks)
         width, starts = max(widths), [block.start for block in blocks]
         rows = slice(first_row, first_row + len(blocks))
         chains = all(block.parents is None for block in blocks)
-        stop = max(starts) + width
-        if chains and min(starts) == max(starts) and min(widths) == width:
+        stop = max(starts) + width if num_slots is None else num_slots
+        if num_slots is None and chains and min(starts) == max(starts) and min(widths) == width:
             return cls(
                 token_ids=torch.stack([block.token_ids for block in blocks]).to(device),
                 positions=torch.arange(starts[0], stop, device=device)[None],
@@ -88,11 +98,12 @@ class Rectangle:
                 ancestors[row, :length, :length] = row_ancestors
         positions = (torch.tensor(starts)[:, None] + depths).clamp(min=0)
         slots = slots.to(device)
+        adjacent = num_slots is None and min(starts) == max(starts)
         return cls(
             token_ids=token_ids.to(device),
             positions=positions.to(device),
             widths=widths,
-            window=Window(rows, slice(starts[0], stop) if min(starts) == max(starts) else slots, stop),
+            window=Window(rows, slice(starts[0], stop) if adjacent else slots, stop),
             slots=slots,
             ancestors=None if ancestors is None else ancestors.to(device),
         )
@@ -125,3 +136,14 @@ class Rectangle:
         widths = torch.tensor(self.widths, device=offsets.device)[:, None]
         wanted = offsets < widths
         return wanted if num_logits is None else wanted & (offsets >= widths - num_logits)
+
+    def logits_of_rows(
+        self, logits: Float[Tensor, "*places vocab"], num_logits: int | None
+    ) -> list[Float[Tensor, "num_logits vocab"]]:
+        """Each row's last ``num_logits`` logits, from those of all tokens or those that ``wanted`` named."""
+        counts = [width if num_logits is None else min(num_logits, width) for width in self.widths]
+        if logits.ndim == 2:  # of places in the rectangle transformers makes one list
+            return list(logits.split(counts))
+        if logits.shape[1] < self.token_ids.shape[1]:
+            return list(logits)
+        return [row[width - count : width] for row, width, count in zip(logits, self.widths, counts, strict=True)]

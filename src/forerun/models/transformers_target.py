@@ -18,12 +18,14 @@ from forerun.errors import ForerunError
 from forerun.models.attention_masks import additive
 from forerun.models.batch_cache import BatchCache
 from forerun.models.packed_linear import can_pack, pack_linears
+from forerun.models.recorded_pass import PassOutputs, RecordedPasses, Recorder, cuda_graph
 from forerun.models.rectangle import Rectangle, RowBlock
 from forerun.models.target import Block, Target, TargetBatch, TargetCache, TargetStep, TeacherStep
 from forerun.models.tokenizer import Tokenizer
 
 _FINAL_NORM_NAMES = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "final_norm")
 _FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+_MAX_RECORDED_WIDTH = 16
 _MASKED_IMPLEMENTATIONS = ("sdpa", "eager")  # that take any mask
 _HASHED_VALUES_PER_TENSOR = 4096
 
@@ -86,19 +88,21 @@ class TransformersBatch(TargetBatch):
     """Rows that share buffers; those in use are always the first ones, so that a pass works on views.
 
     Args:
-        num_layers: of the target.
-        device: where its keys and values lie.
+        inner: where their keys and values lie.
+        device: on which.
+        recorded: repeats narrow passes; ``None`` where every pass is computed from Python.
     """
 
-    def __init__(self, num_layers: int, device: torch.device) -> None:
-        self.inner = BatchCache(num_layers)
+    def __init__(self, inner: BatchCache, device: torch.device, recorded: RecordedPasses | None) -> None:
+        self.inner = inner
         self.device = device
+        self.recorded = recorded
         self.rows: list[TransformersCache] = []
 
     def add(self, copy_of: TargetCache | None = None) -> TransformersCache:
         """A new row, empty or a copy."""
         row = TransformersCache(self, len(self.rows), 0 if copy_of is None else copy_of.length)
-        self.inner.reserve(len(self.rows) + 1)
+        self.inner.reserve_rows(len(self.rows) + 1)
         if copy_of is not None:
             assert isinstance(copy_of, TransformersCache) and copy_of.batch is self
             self.inner.copy_row(copy_of.row, row.row)
@@ -127,7 +131,8 @@ class TransformersTarget(Target):
         model: a causal language model of transformers in evaluation mode.
         tokenizer: its tokenizer; ``None`` for models that read ids only (tests).
         name: what the user called it.
-        optimize: pack linear layers for narrow verification passes where the machine allows it.
+        optimize: pack linear layers for narrow passes where a CPU allows it; record narrow passes as graphs on CUDA.
+        recorder: how to record narrow passes, for tests; ``optimize`` chooses it by the device.
 
     Raises:
         ForerunError: the model keeps a recurrent state or attends in chunks, or its layers or final norm cannot be
@@ -135,7 +140,13 @@ class TransformersTarget(Target):
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: Tokenizer | None, *, name: str, optimize: bool = False
+        self,
+        model: PreTrainedModel,
+        tokenizer: Tokenizer | None,
+        *,
+        name: str,
+        optimize: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
         self._name = name
         self._config = model.config.get_text_config()
@@ -164,6 +175,9 @@ class TransformersTarget(Target):
         self._takes_masks = (
             model._supports_attention_backend and self._config._attn_implementation in _MASKED_IMPLEMENTATIONS
         )
+        self._recorder = recorder
+        if optimize and self.device.type == "cuda" and model._can_compile_fullgraph and self._takes_masks:
+            self._recorder = cuda_graph
         self.packed_linears = 0
         if optimize and can_pack(self._dtype, self.embedding_weight.device):
             self.packed_linears = pack_linears(model)
@@ -251,7 +265,14 @@ class TransformersTarget(Target):
 
     def new_batch(self) -> TransformersBatch:
         """A batch without rows."""
-        return TransformersBatch(self.num_layers, self.device)
+        inner = BatchCache(self.num_layers, static=self._recorder is not None)
+        if self._recorder is None:
+            return TransformersBatch(inner, self.device, None)
+
+        def run(rectangle: Rectangle, captured: tuple[int, ...]) -> PassOutputs:
+            return self._pass(rectangle, inner, captured, 0)
+
+        return TransformersBatch(inner, self.device, RecordedPasses(run, self._recorder))
 
     @torch.inference_mode()
     def forward_batch(
@@ -262,35 +283,47 @@ class TransformersTarget(Target):
         batch = caches[0].batch
         block_of_row = {cache.row: block for cache, block in zip(caches, blocks, strict=True)}
         assert len(block_of_row) == len(blocks), "blocks are of different rows of one batch"
-        first = min(block_of_row)
+        width = max(len(block.token_ids) for block in blocks)
+        recorded = batch.recorded if batch.inner.started and width <= _MAX_RECORDED_WIDTH else None
+        first = 0 if recorded is not None else min(block_of_row)
+        rows = batch.rows[first : max(block_of_row) + 1]
+        batch.inner.reserve_slots(max(row.length for row in rows) + width)
         rectangle = Rectangle.of(
-            [_row_block(cache, block_of_row.get(cache.row)) for cache in batch.rows[first : max(block_of_row) + 1]],
+            [_row_block(row, block_of_row.get(row.row)) for row in rows],
             first_row=first,
             device=self.device,
+            num_slots=None if recorded is None else batch.inner.num_slots,
         )
-        batch.inner.open(rectangle.window)
-        wanted = rectangle.wanted(num_logits)
+        if recorded is not None:
+            outputs = recorded(rectangle, captured, cache_shape=batch.inner.shape)
+        else:
+            outputs = self._pass(rectangle, batch.inner, captured, rectangle.wanted(num_logits))
+        logits_of_rows = rectangle.logits_of_rows(outputs.logits, num_logits)
+        steps = []
+        for cache, block in zip(caches, blocks, strict=True):
+            row, length = cache.row - first, len(block.token_ids)
+            cache.extend(length)
+            steps.append(TargetStep(logits=logits_of_rows[row], features=outputs.features[row, :length]))
+        return steps
+
+    def _pass(
+        self, rectangle: Rectangle, cache: BatchCache, captured: tuple[int, ...], wanted: int | Tensor
+    ) -> PassOutputs:
+        cache.open(rectangle.window)
         with self.capture(captured) as outputs:
             logits = self.model(
                 input_ids=rectangle.token_ids,
                 attention_mask=self._attention_mask(rectangle),
                 position_ids=rectangle.positions,
-                cache=batch.inner,
+                cache=cache,
                 use_cache=True,
                 logits_to_keep=wanted,
             ).logits
-        if isinstance(wanted, Tensor):
-            logits = logits.split(wanted.sum(dim=1).tolist())  # of places in the rectangle transformers makes one list
         if captured:
             features = torch.stack([outputs[layer] for layer in captured], dim=2)  # (rows, width, layers, hidden)
         else:
             features = self.embedding_weight.new_empty((*rectangle.token_ids.shape, 0, self.hidden_size))
-        steps = []
-        for cache, block in zip(caches, blocks, strict=True):
-            row, width = cache.row - first, len(block.token_ids)
-            cache.extend(width)
-            steps.append(TargetStep(logits=logits[row], features=features[row, :width]))
-        return steps
+        return PassOutputs(logits=logits, features=features)
 
     def _attention_mask(self, rectangle: Rectangle) -> Tensor | dict[str, Tensor] | None:
         """As transformers' own ``generate`` prepares masks: one for each kind of layer, or one for all."""

@@ -39,7 +39,7 @@ class TreeTokenLevel(TreeRule):
 
     @property
     def truncation(self) -> Truncation:
-        """Sampled siblings must not be looked at before; of deterministic ones any may be dropped."""
+        """Whether siblings are drawn must be settled before; deterministic candidates may be dropped at will."""
         return Truncation.BEFORE_DRAWING
 
     def verify(self, target: Law, proposal: TreeProposal, *, uniforms: Float64[Tensor, " nodes"]) -> TreeOutcome:
