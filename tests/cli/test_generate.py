@@ -1,6 +1,7 @@
 """``forerun generate`` on a saved target: the same text however it is drafted, on the right stream."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -110,3 +111,49 @@ def test_without_packed_weights_the_greedy_text_is_the_same(target_folder: Path)
     options = ["--drafter", "none", "--temperature", "0", "--max-new-tokens", "16"]
     packed, plain = answer(target_folder, *options), answer(target_folder, *options, "--no-optimize")
     assert packed["token_ids"] == plain["token_ids"]
+
+
+def test_every_sampling_option_reaches_the_engine(target_folder: Path, target: TransformersTarget) -> None:
+    """Catches options that are shown and not used; each is made to change the answer by itself."""
+    plain = answer(target_folder, "--drafter", "none", "--max-new-tokens", "12", "--seed", "3", "--temperature", "0.6")
+    first = plain["token_ids"][0]
+    options: dict[str, tuple[list[str], dict[str, Any]]] = {
+        "bias": (
+            ["--logit-bias", f"{first}=-inf", "--logit-bias", "9=1.5"],
+            {"logit_bias": {first: -math.inf, 9: 1.5}},
+        ),
+        "repetition": (["--repetition-penalty", "4"], {"repetition_penalty": 4.0}),
+        "presence": (["--presence-penalty", "2"], {"presence_penalty": 2.0}),
+        "frequency": (["--frequency-penalty", "2.5"], {"frequency_penalty": 2.5}),
+        "typical": (["--typical-p", "0.2"], {"typical_p": 0.2}),
+    }
+    for name, (words, settings) in options.items():
+        found = answer(
+            target_folder, "--drafter", "none", "--max-new-tokens", "12", "--seed", "3", "--temperature", "0.6", *words
+        )
+        sampling = SamplingParams(temperature=0.6, **settings)
+        assert found["token_ids"] == generate(target, PROMPT, sampling=sampling, max_new_tokens=12, seed=3).token_ids, (
+            name
+        )
+        assert found["token_ids"] != plain["token_ids"], name
+
+
+def test_a_bad_word_is_not_said(target_folder: Path, target: TransformersTarget) -> None:
+    """Both spellings are forbidden: inside a text and after a space."""
+    options = ["--drafter", "none", "--max-new-tokens", "30", "--seed", "2"]
+    plain = answer(target_folder, *options)["text"]
+    word = next(word for word in plain.split() if word.isascii() and word.isalnum())
+    found = answer(target_folder, *options, "--bad-word", word, "--bad-word", f" {word}")
+    spellings = [target.tokenizer.encode_inner(text) for text in (word, f" {word}")]
+    sampling = SamplingParams(bad_words=spellings)
+    assert found["token_ids"] == generate(target, PROMPT, sampling=sampling, max_new_tokens=30, seed=2).token_ids
+    assert found["token_ids"] != answer(target_folder, *options)["token_ids"]
+
+
+def test_the_answer_is_long_enough_before_a_stop(target_folder: Path, target: TransformersTarget) -> None:
+    """A bias makes the first token a stop id; the least length holds it off."""
+    stop_id = target.stop_ids[0]
+    options = ["--drafter", "prompt-lookup", "--temperature", "0", "--logit-bias", f"{stop_id}=1000"]
+    assert answer(target_folder, *options)["token_ids"] == [stop_id]
+    found = answer(target_folder, *options, "--min-new-tokens", "5", "--horizon", "3")["token_ids"]
+    assert len(found) == 6 and found.index(stop_id) == 5

@@ -28,6 +28,8 @@ FINE = 2**53
 Tokens = tuple[int, ...]
 Model = Callable[[Tokens], Law]
 """One-row law of the next token after a context. Equal laws should be one object: results are cached by identity."""
+Block = Callable[[Tokens, Tokens], tuple[Law, ...]]
+"""One-row laws after a context and after each prefix of a draft, as one verification pass makes them."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def generation_law(
     prompt: Tokens,
     num_tokens: int,
     claimed: Model | None = None,
+    block: Block | None = None,
     grid: int = FINE,
 ) -> dict[Tokens, float]:
     """Joint law of the first ``num_tokens`` output tokens.
@@ -102,9 +105,13 @@ def generation_law(
         prompt: The context before the first output token.
         num_tokens: Length of the outputs.
         claimed: The law handed over as the draft's; another one than ``draft`` is a bug to be caught.
+        block: The target's laws of a whole block, where they are not made one by one with ``target``.
         grid: Resolution of the draft's and the rule's uniform numbers; emission is always fine.
     """
     claimed = claimed or draft
+    target_rows = block or (
+        lambda context, drafted: tuple(target(context + drafted[:n]) for n in range(len(drafted) + 1))
+    )
     end = len(prompt) + num_tokens
 
     @cache
@@ -119,7 +126,7 @@ def generation_law(
                 prefixes = [context + kept[:length] for length in range(len(kept) + 1)]
                 verdicts = outcomes(
                     rule,
-                    tuple(target(prefix) for prefix in prefixes),
+                    target_rows(context, kept),
                     tuple(claimed(prefix) for prefix in prefixes[:-1]),
                     kept,
                     grid,

@@ -11,25 +11,23 @@ from rich.console import Console
 
 from forerun.cli.data import Dtype, Json, Target
 from forerun.cli.drafter import pick_drafter
-from forerun.distributions import SamplingParams
+from forerun.cli.sampling import SamplingOptions, with_sampling_options
 from forerun.engine import generate as start_generation
 from forerun.errors import ForerunError
 from forerun.horizons import HorizonPolicy
 from forerun.models import EMBEDDED_TARGET, load_target
 
 
+@with_sampling_options
 def generate(
     prompt: Annotated[str, typer.Argument(help="A user message, or raw text with --raw; - reads standard input.")],
+    sampling: SamplingOptions,
     target: Target = EMBEDDED_TARGET.name,
     dtype: Dtype = "float32",
     drafter: Annotated[
         str, typer.Option(help="auto (the shipped one), none, prompt-lookup, a drafter folder, or model:NAME.")
     ] = "auto",
     horizon: Annotated[str, typer.Option(help="Tokens to draft each round, or amtp.")] = "amtp",
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Keep the k most likely tokens.")] = None,
-    top_p: Annotated[float, typer.Option(help="Keep the smallest set with this mass.")] = 1.0,
-    min_p: Annotated[float, typer.Option(help="Drop tokens below this share of the largest.")] = 0.0,
     max_new_tokens: Annotated[int, typer.Option(help="Cap on the answer, in tokens.")] = 256,
     stop: Annotated[list[str] | None, typer.Option(help="Text that ends the answer; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Of every draw.")] = 0,
@@ -38,7 +36,7 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Decode one prompt exactly, with or without a drafter."""
-    sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    sampling.check()
     policy = _policy(horizon)
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
@@ -52,7 +50,7 @@ def generate(
         text,
         drafter=proposer,
         horizon=policy,
-        sampling=sampling,
+        sampling=sampling.params_for(model),
         max_new_tokens=max_new_tokens,
         stop=stop or (),
         raw=raw,

@@ -25,6 +25,10 @@ class Tokenizer:
         """Ids of raw text, with the special tokens this tokenizer adds by itself (a BOS, for families that use one)."""
         return list(self._inner(text)["input_ids"])
 
+    def encode_inner(self, text: str) -> list[int]:
+        """Ids of a piece of text that stands inside an answer: without special tokens."""
+        return list(self._inner(text, add_special_tokens=False)["input_ids"])
+
     def decode(self, token_ids: list[int]) -> str:
         """Text of ``token_ids`` without special tokens."""
         return str(self._inner.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))

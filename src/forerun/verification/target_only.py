@@ -55,7 +55,7 @@ def target_only(target: Law, proposal: TreeProposal, *, uniforms: Float64[Tensor
             if float(siblings.uniforms[place]) * mass_left < prob:
                 verdict = place
                 break
-            mass_left = max(mass_left - prob, 0.0)  # below 0 by rounding, a token of probability 0 would pass
+            mass_left -= prob  # stays above 0, for a rejection says u * mass_left >= prob with u below 1
         else:
             verdict = excluding(here, siblings.token_ids)
         return Trial(verdict, accept_probability, overlap)

@@ -39,7 +39,7 @@ class TreeTokenLevel(TreeRule):
 
     @property
     def truncation(self) -> Truncation:
-        """Whether siblings are drawn must be settled before; deterministic candidates may be dropped at will."""
+        """Sampled siblings must not be looked at before; of deterministic ones any may be dropped."""
         return Truncation.BEFORE_DRAWING
 
     def verify(self, target: Law, proposal: TreeProposal, *, uniforms: Float64[Tensor, " nodes"]) -> TreeOutcome:

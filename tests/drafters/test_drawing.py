@@ -1,0 +1,93 @@
+"""Chains drawn token by token: the request's processing at each place, and rows of logits that are no law."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from forerun.distributions import Processing, SamplingParams
+from forerun.drafters import Drafter, DraftModel
+from forerun.drafters.drawing import draw_chain
+from forerun.engine import generate
+from forerun.models import TableTarget, tiny_target
+from forerun.verification import Proposal
+from tests.support.dspark import every_other, tiny_dspark
+from tests.support.targets import fresh_greedy, random_table
+
+VOCAB = 5
+NUMBERS = torch.tensor([0.9, 0.2, 0.7, 0.4], dtype=torch.float64)
+
+
+def broken_from(place: int, bad: float) -> Proposal:
+    """Four tokens are asked for; the row of this place holds a bad number."""
+
+    def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
+        logits = torch.arange(VOCAB, dtype=torch.float64)[None] / 2
+        logits[0, 3] = bad if len(drafted) == place else logits[0, 3]
+        return logits
+
+    processing = Processing(SamplingParams(), [1])
+    return draw_chain(next_logits, 4, processing, vocab_size=VOCAB, uniforms=NUMBERS)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_broken_row_ends_the_draft_before_its_place(place: int, bad: float) -> None:
+    """Catches token 0 (argmax of NaN) drafted with a law of NaN, and an exception that ends the request."""
+    whole, cut = broken_from(4, bad), broken_from(place, bad)
+    assert not whole.cut_short and whole.horizon == 4
+    assert cut.cut_short and cut.token_ids.tolist() == whole.token_ids[:place].tolist()
+    assert torch.equal(cut.law.dense(), whole.law.dense()[:place])
+    assert cut.law.vocab_size == VOCAB
+
+
+def test_each_place_is_processed_with_the_drafts_before_it() -> None:
+    """Catches penalties of the prefix before the block: equal logits and a heavy penalty make every draft another."""
+    processing = Processing(SamplingParams(temperature=0.0, presence_penalty=9.0), [4])
+    processing.commit(4)
+    proposal = draw_chain(lambda _: torch.zeros(1, VOCAB), 4, processing, vocab_size=VOCAB, uniforms=NUMBERS)
+    assert proposal.token_ids.tolist() == [0, 1, 2, 3]
+
+
+def sometimes_broken() -> Drafter:
+    """A draft model whose logits break after token 2 and, wholly, after token 3."""
+    good = random_table(1, vocab_size=VOCAB, order=1)
+
+    def logits_of(prefix: tuple[int, ...]) -> Float[Tensor, " vocab"]:
+        logits = good.forward(torch.tensor(prefix[-1:]), good.new_cache()).logits[0].clone()
+        if prefix[-1] == 2:
+            logits[0] = math.nan
+        return logits * (math.nan if prefix[-1] == 3 else 1.0)
+
+    return DraftModel(TableTarget(logits_of, vocab_size=VOCAB), good)
+
+
+def test_a_draft_model_that_breaks_down_costs_speed_only() -> None:
+    """Catches a cache that keeps the tokens of a draft that was cut, and NaN in an answer."""
+    target = random_table(4, vocab_size=VOCAB, order=2)
+    generation = generate(
+        target,
+        [1, 0],
+        drafter=sometimes_broken(),
+        horizon=3,
+        sampling=SamplingParams(temperature=0.0),
+        max_new_tokens=40,
+    )
+    assert generation.token_ids == fresh_greedy(target, [1, 0], 40)[2:]
+    drafted = {record.drafted for record in generation.records[:-3]}
+    assert 3 in drafted and drafted & {0, 1, 2}
+
+
+def test_nothing_that_can_be_drafted_may_be_said() -> None:
+    """A pruned draft vocabulary, all of it forbidden: no law, so no draft, and no error."""
+    target = tiny_target(vocab_size=6)
+    drafter = tiny_dspark(target, vocabulary=every_other(target))
+    session = drafter.new_session()
+    ids = torch.tensor([3, 1, 4])
+    session.extend(ids, target.forward(ids, target.new_cache(), captured=drafter.captured_layers).features)
+    words = [[token_id] for token_id in drafter.vocabulary.target_ids.tolist()]
+    proposal = session.propose(2, 4, Processing(SamplingParams(bad_words=words), [3, 1, 4, 2]), uniforms=NUMBERS)
+    assert proposal.cut_short and proposal.horizon == 0 and proposal.law.vocab_size == 6
