@@ -16,8 +16,9 @@ from forerun.distributions import Processing, SamplingParams, law_from_logits
 from forerun.drafters import DSparkDrafter
 from forerun.drafters.dspark import DSparkSession
 from forerun.engine import generate
+from forerun.losses import TVP
 from forerun.models import TransformersTarget
-from forerun.training import TVP, FeatureRow, TrainConfig
+from forerun.training import FeatureRow, TrainConfig
 from forerun.training.teacher import Teacher
 from forerun.training.trainer import split_rows
 from forerun.training.validation import validate

@@ -11,7 +11,8 @@ from rich.progress import Progress
 
 from forerun.drafters import DraftVocabulary
 from forerun.errors import ForerunError
-from forerun.training import TVP, TrainResult
+from forerun.losses import TVP
+from forerun.training import TrainResult
 from forerun.training.jsonl import read_jsonl
 from tests.support.dspark import tiny_config
 from tests.support.targets import successor_target

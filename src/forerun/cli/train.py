@@ -25,7 +25,7 @@ def train(
     target: Target = EMBEDDED_TARGET.name,
     dtype: Dtype = "float32",
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(OBJECTIVES)}.")] = "tvp",
-    position_weights: Annotated[str, typer.Option(help="bound, exp or uniform.")] = "bound",
+    position_weights: Annotated[str, typer.Option(help="bound, exp, geometric, uniform, or own: the loss's.")] = "own",
     steps: Annotated[int, typer.Option(help="Optimiser updates.", min=1)] = 1000,
     rows_per_step: Annotated[int, typer.Option(help="Sequences in an update.", min=1)] = 8,
     blocks_per_row: Annotated[int, typer.Option(help="Anchors sampled in each.", min=1)] = 32,

@@ -1,11 +1,15 @@
 """Block verification on target-written text: the training objective and the expected number of accepted tokens."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from forerun.losses._inputs import aligned, check_labels, check_mask
 from forerun.losses.acceptance import token_log_ratio
+from forerun.losses.objective import Blocks, Moment, Need, Objective, PositionWeights
 
 
 def block_verification(
@@ -106,3 +110,17 @@ def _log_products(
     check_labels(labels, draft_logits)
     log_ratio = token_log_ratio(labels, target_log_probs.detach(), draft_logits)  # stop-gradient: the teacher
     return torch.where(mask, log_ratio, 0.0).cumsum(-1)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockVerification(Objective):
+    """What block verification rejects, on text that the target sampled."""
+
+    title: ClassVar[str] = "BV"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW, Need.TARGET_ROLLOUT})
+    weights: ClassVar[PositionWeights] = "uniform"
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return block_verification(blocks.labels, blocks.target_log_probs, blocks.draft_logits, blocks.mask)

@@ -1,11 +1,15 @@
 """Cross-entropy against one token: the data's, or the one that the target likes best."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from forerun.losses._inputs import aligned, label_log_probs
 from forerun.losses.draft_vocabulary import OUTSIDE
+from forerun.losses.objective import Blocks, Moment, Need, Objective
 
 
 def cross_entropy(
@@ -67,3 +71,33 @@ def argmax_cross_entropy(
     target_log_probs, draft_logits = aligned(target_log_probs, draft_logits)
     best = target_log_probs.detach().max(dim=-1)  # stop-gradient: the target is the teacher
     return cross_entropy(torch.where(best.values.isneginf(), OUTSIDE, best.indices), draft_logits)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossEntropy(Objective):
+    """Cross-entropy against the data token; tokens outside the draft vocabulary are masked positions."""
+
+    title: ClassVar[str] = "cross-entropy, data token"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.DATA_TOKEN})
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return cross_entropy(blocks.labels, blocks.draft_logits)
+
+    def kept(self, blocks: Blocks) -> Bool[Tensor, "*batch horizon"]:
+        """Tokens that cannot be drafted have no cross-entropy; counting them would dilute the mean."""
+        return blocks.labels >= 0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgmaxCrossEntropy(Objective):
+    """Cross-entropy against the token that the target likes best."""
+
+    title: ClassVar[str] = "cross-entropy, target's argmax"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return argmax_cross_entropy(blocks.target_log_probs, blocks.draft_logits)

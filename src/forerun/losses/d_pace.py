@@ -1,5 +1,8 @@
 """D-PACE: cross-entropy, each position weighted by the acceptance that it still decides."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
@@ -7,6 +10,7 @@ from torch import Tensor
 from forerun.errors import ForerunError
 from forerun.losses._inputs import check_mask, label_log_probs
 from forerun.losses.cross_entropy import cross_entropy
+from forerun.losses.objective import Blocks, Moment, Need, Objective, PositionWeights
 
 
 def d_pace(
@@ -52,3 +56,27 @@ def d_pace(
     survival = torch.where(mask, smoothed.cumprod(-1), 0.0)
     weights = survival.flip(-1).cumsum(-1).flip(-1)
     return torch.where(mask, weights * cross_entropy(labels, draft_logits), 0.0)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DPace(Objective):
+    """D-PACE; tokens outside the draft vocabulary end nothing and are not counted.
+
+    Attributes:
+        smoothing: of the survival that weighs a position.
+    """
+
+    title: ClassVar[str] = "D-PACE"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.DATA_TOKEN})
+    weights: ClassVar[PositionWeights] = "uniform"
+
+    smoothing: float = 0.5
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return d_pace(blocks.labels, blocks.draft_logits, blocks.mask, smoothing=self.smoothing)
+
+    def kept(self, blocks: Blocks) -> Bool[Tensor, "*batch horizon"]:
+        """Tokens that cannot be drafted have no cross-entropy; counting them would dilute the mean."""
+        return blocks.labels >= 0

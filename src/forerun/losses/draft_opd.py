@@ -1,12 +1,17 @@
 """Draft-OPD: forward KL where the draft was accepted, reverse KL from its first rejection on."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from forerun.errors import ForerunError
 from forerun.losses._inputs import check_mask
+from forerun.losses.first_error import agreed_prefix
 from forerun.losses.kullback_leibler import forward_kl, reverse_kl
+from forerun.losses.objective import Blocks, Moment, Need, Objective, PositionWeights
 
 
 def draft_opd(
@@ -64,3 +69,26 @@ def draft_opd(
     offsets = (rejected.long().cumsum(-1) - 1).clamp(min=0).to(coverage)
     precision = rejected_weight / total * decay**offsets * reverse_kl(target_log_probs, draft_logits)
     return torch.where(mask & accepted, coverage, torch.where(rejected, precision, 0.0))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftOPD(Objective):
+    """Draft-OPD's split. On text that the draft did not write, `agreed_prefix` stands in for what was accepted.
+
+    Attributes:
+        decay: factor for each position behind the first rejection.
+    """
+
+    title: ClassVar[str] = "Draft-OPD"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW, Need.DRAFT_ROLLOUT})
+    weights: ClassVar[PositionWeights] = "uniform"
+
+    decay: float = 0.8
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        accepted = blocks.accepted
+        if accepted is None:
+            accepted = agreed_prefix(blocks.labels, blocks.draft_logits, blocks.mask)
+        return draft_opd(blocks.target_log_probs, blocks.draft_logits, accepted, blocks.mask, decay=self.decay)

@@ -1,11 +1,15 @@
 """DSpark's training loss: cross-entropy, L1 distance, and the confidence head's own loss."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from forerun.losses.acceptance import acceptance
 from forerun.losses.confidence import confidence_loss
 from forerun.losses.cross_entropy import cross_entropy
+from forerun.losses.objective import Blocks, Moment, Need, Objective, PositionWeights
 from forerun.losses.total_variation import total_variation
 
 
@@ -78,3 +82,31 @@ def dspark(
     """
     calibration = confidence_loss(confidence_logits, acceptance(target_log_probs, draft_logits))
     return ce_l1(labels, target_log_probs, draft_logits) + confidence_weight * calibration
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DSpark(Objective):
+    """DSpark's two terms for the draft's law; the third trains the confidence head, which every run here does.
+
+    Attributes:
+        ce_weight: of the cross-entropy.
+        l1_weight: of the L1 distance, twice the total variation.
+    """
+
+    title: ClassVar[str] = "DSpark"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW, Need.DATA_TOKEN})
+    weights: ClassVar[PositionWeights] = "exp"
+
+    ce_weight: float = 0.1
+    l1_weight: float = 0.9
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return ce_l1(
+            blocks.labels,
+            blocks.target_log_probs,
+            blocks.draft_logits,
+            ce_weight=self.ce_weight,
+            l1_weight=self.l1_weight,
+        )

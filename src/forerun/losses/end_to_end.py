@@ -1,10 +1,14 @@
 """End-to-end total variation: the share of a block that a draft would lose, prefixes multiplied out."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from forerun.losses._inputs import check_mask
+from forerun.losses.objective import Blocks, Moment, Need, Objective, PositionWeights
 from forerun.losses.total_variation import total_variation
 
 
@@ -46,3 +50,17 @@ def end_to_end_tv(
     alphas = 1.0 - total_variation(target_log_probs, draft_logits)
     survival = torch.where(mask, alphas, 1.0).cumprod(-1)
     return torch.where(mask, 1.0 - survival, 0.0)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndToEndTV(Objective):
+    """Bebop's end-to-end total variation."""
+
+    title: ClassVar[str] = "end-to-end TV"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+    weights: ClassVar[PositionWeights] = "uniform"
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return end_to_end_tv(blocks.target_log_probs, blocks.draft_logits, blocks.mask)

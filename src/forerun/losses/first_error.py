@@ -1,9 +1,14 @@
 """Where a draft first goes wrong: greedy agreement with the data along a block, never differentiated."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from forerun.losses._inputs import check_labels, check_mask
+from forerun.losses.cross_entropy import cross_entropy
+from forerun.losses.objective import Blocks, Moment, Need, Objective, PositionWeights
 
 
 def agreed_prefix(
@@ -75,3 +80,21 @@ def until_first_error(
         the mask is detached. No decay is needed with it.
     """
     return agreed_prefix(labels, draft_logits, mask) | first_error(labels, draft_logits, mask)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecAUF(Objective):
+    """Spec-AUF: cross-entropy up to and including the draft's first error."""
+
+    title: ClassVar[str] = "Spec-AUF"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.DATA_TOKEN})
+    weights: ClassVar[PositionWeights] = "uniform"
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return cross_entropy(blocks.labels, blocks.draft_logits)
+
+    def kept(self, blocks: Blocks) -> Bool[Tensor, "*batch horizon"]:
+        """The leading run that the draft gets right, and its first error if that token can be drafted at all."""
+        return until_first_error(blocks.labels, blocks.draft_logits, blocks.mask) & (blocks.labels >= 0)

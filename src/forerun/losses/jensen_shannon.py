@@ -1,6 +1,8 @@
 """Jensen-Shannon divergence between the target's law and the draft's."""
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -8,6 +10,7 @@ from torch import Tensor
 
 from forerun.losses._inputs import LOG_RATIO_FLOOR, aligned
 from forerun.losses.draft_vocabulary import missing
+from forerun.losses.objective import Blocks, Moment, Need, Objective
 
 
 def jensen_shannon(
@@ -50,3 +53,16 @@ def jensen_shannon(
     outside = missing(target_probs.sum(-1)) * math.log(2.0)
     divergence = ((from_target + from_draft).sum(-1) + outside) / 2
     return divergence.clamp(min=0.0)  # rounding may leave a negative 1e-9 where the laws agree
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JensenShannon(Objective):
+    """Jensen-Shannon divergence."""
+
+    title: ClassVar[str] = "Jensen-Shannon"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return jensen_shannon(blocks.target_log_probs, blocks.draft_logits)

@@ -1,10 +1,14 @@
 """Kullback-Leibler divergence between the target's law and the draft's, in both directions."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from forerun.losses._inputs import LOG_RATIO_FLOOR, aligned
+from forerun.losses.objective import Blocks, Moment, Need, Objective
 
 
 def forward_kl(
@@ -81,3 +85,29 @@ def reverse_kl(
     draft_log_probs = draft_log_probs.clamp(min=2 * LOG_RATIO_FLOOR)
     terms = draft_log_probs.exp() * (draft_log_probs - target_log_probs.clamp(min=LOG_RATIO_FLOOR))
     return terms.sum(-1).clamp(min=0.0)  # rounding may leave a negative 1e-9 where the laws agree
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardKL(Objective):
+    """Forward Kullback-Leibler divergence on the renormalised draft vocabulary."""
+
+    title: ClassVar[str] = "forward KL"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return forward_kl(blocks.target_log_probs, blocks.draft_logits)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReverseKL(Objective):
+    """Reverse Kullback-Leibler divergence."""
+
+    title: ClassVar[str] = "reverse KL"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return reverse_kl(blocks.target_log_probs, blocks.draft_logits)

@@ -1,6 +1,8 @@
 """The terms that teach a parallel drafter to be right from left to right."""
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -10,6 +12,7 @@ from forerun.errors import ForerunError
 from forerun.losses._inputs import check_mask, label_log_probs
 from forerun.losses.cross_entropy import cross_entropy
 from forerun.losses.first_error import first_error
+from forerun.losses.objective import Blocks, Moment, Need, Objective, PositionWeights
 
 
 def chain_likelihood(
@@ -89,3 +92,34 @@ def left_to_right(
     weights = decay + focal * first_error(labels, draft_logits, mask).to(decay)
     values = weights * likelihood + chain * (1.0 - chain_likelihood(labels, draft_logits, mask))
     return torch.where(mask, values, 0.0)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftToRight(Objective):
+    """The left-to-right terms; tokens outside the draft vocabulary have only their chain term.
+
+    Attributes:
+        gamma: decay length in positions.
+        focal: additional weight of the first error.
+        chain: weight of the chain term.
+    """
+
+    title: ClassVar[str] = "L2R"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.DATA_TOKEN})
+    weights: ClassVar[PositionWeights] = "uniform"
+
+    gamma: float = 10.0
+    focal: float = 0.3
+    chain: float = 40.0
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return left_to_right(
+            blocks.labels,
+            blocks.draft_logits,
+            blocks.mask,
+            gamma=self.gamma,
+            focal=self.focal,
+            chain=self.chain,
+        )

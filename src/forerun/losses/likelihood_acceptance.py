@@ -1,6 +1,8 @@
 """LK losses: the log-likelihood of acceptance, and a mixture of KL and TV that the acceptance itself steers."""
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -10,6 +12,7 @@ from forerun.errors import ForerunError
 from forerun.losses._inputs import aligned
 from forerun.losses.acceptance import acceptance
 from forerun.losses.kullback_leibler import forward_kl
+from forerun.losses.objective import Blocks, Moment, Need, Objective
 from forerun.losses.total_variation import total_variation
 
 
@@ -98,3 +101,38 @@ def lk_lambda(
             f"acceptances {tuple(alpha.shape)} do not broadcast to the positions {tuple(divergence.shape)}"
         ) from error
     return share * divergence + (1.0 - share) * distance
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LKAlpha(Objective):
+    """LK-alpha, the TVP paper's "LK-log"."""
+
+    title: ClassVar[str] = "LK-alpha"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return lk_alpha(blocks.target_log_probs, blocks.draft_logits)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LKLambda(Objective):
+    """LK-lambda, the TVP paper's "adaptive LK".
+
+    Attributes:
+        eta: how fast the share of KL falls.
+        aggregate: ``position``: one share for each draft position, from the whole batch; ``token``: one for each token.
+    """
+
+    title: ClassVar[str] = "LK-lambda"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+
+    eta: float = 3.0
+    aggregate: Literal["position", "token"] = "position"
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        acceptances = moment.position_acceptance if self.aggregate == "position" else None
+        return lk_lambda(blocks.target_log_probs, blocks.draft_logits, acceptances=acceptances, eta=self.eta)

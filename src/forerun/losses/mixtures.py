@@ -1,11 +1,15 @@
 """Total variation with a share of a likelihood objective, the mixtures that published recipes train."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from forerun.errors import ForerunError
 from forerun.losses.cross_entropy import cross_entropy
 from forerun.losses.kullback_leibler import forward_kl
+from forerun.losses.objective import Blocks, Moment, Need, Objective
 from forerun.losses.total_variation import total_variation
 
 
@@ -76,3 +80,41 @@ def tv_ce(
 def _check_share(tv_share: float) -> None:
     if not 0.0 <= tv_share < 1.0:  # at 1 an infinite likelihood would be multiplied by 0
         raise ForerunError(f"tv_share is {tv_share}; give the share of total variation in [0, 1)")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TVPlusKL(Objective):
+    """Total variation with some forward KL.
+
+    Attributes:
+        tv_share: share of TV.
+    """
+
+    title: ClassVar[str] = "TV + KL"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+
+    tv_share: float = 0.9
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return tv_kl(blocks.target_log_probs, blocks.draft_logits, tv_share=self.tv_share)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TVPlusCE(Objective):
+    """Total variation with some cross-entropy; a token that cannot be drafted still has its TV.
+
+    Attributes:
+        tv_share: share of TV.
+    """
+
+    title: ClassVar[str] = "TV + CE"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW, Need.DATA_TOKEN})
+
+    tv_share: float = 0.9
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return tv_ce(blocks.labels, blocks.target_log_probs, blocks.draft_logits, tv_share=self.tv_share)

@@ -1,11 +1,15 @@
 """Total variation between the target's law and the draft's: the probability that a drafted token is rejected."""
 
+from dataclasses import dataclass
+from typing import ClassVar, final
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from forerun.losses._inputs import aligned
 from forerun.losses.draft_vocabulary import missing
+from forerun.losses.objective import Blocks, Moment, Need, Objective
 
 
 def total_variation(
@@ -40,3 +44,16 @@ def total_variation(
     target_log_probs = target_log_probs.detach()  # stop-gradient: the target is the teacher
     target_probs, draft_probs = target_log_probs.exp(), torch.softmax(draft_logits, dim=-1)
     return (target_probs - draft_probs).relu().sum(-1) + missing(target_probs.sum(-1))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalVariation(Objective):
+    """Total variation from the first step."""
+
+    title: ClassVar[str] = "TV"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        return total_variation(blocks.target_log_probs, blocks.draft_logits)

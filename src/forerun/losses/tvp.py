@@ -1,7 +1,8 @@
 """The TVP divergence family D_beta: from coverage (beta 0) to acceptance (beta 1 = total variation)."""
 
 from collections.abc import Callable
-from typing import final
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -9,7 +10,10 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction, Function, once_differentiable
 
 from forerun.losses._inputs import LOG_RATIO_FLOOR, aligned, check_beta, negligible
+from forerun.losses.candidates import candidate_rows, top_candidates
 from forerun.losses.draft_vocabulary import missing
+from forerun.losses.objective import Blocks, Moment, Need, Objective
+from forerun.losses.schedule import adaptive_beta, fixed_beta, linear_beta, reversed_beta
 
 
 def tvp(
@@ -107,3 +111,53 @@ class _CoveredDivergence(Function):
     ) -> tuple[None, None, Float[Tensor, "*batch vocab"], None]:
         (gradient,) = ctx.saved_tensors
         return None, None, upstream.unsqueeze(-1) * gradient, None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TVP(Objective):
+    """The annealed divergence from coverage to total variation.
+
+    Attributes:
+        schedule: ``linear`` anneals beta from ``beta`` to 1 over the first ``fraction`` of the run; ``fixed`` keeps
+            ``beta``; ``reversed`` anneals from 1 to 0; ``adaptive`` follows the measured acceptance and needs no
+            budget (`adaptive_beta`).
+        beta: start of ``linear``, value of ``fixed``.
+        fraction: of the run that anneals.
+        candidates: restrict both laws to that many most probable draft tokens, as a path selector does; None: all.
+    """
+
+    title: ClassVar[str] = "TVP"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TARGET_LAW})
+
+    schedule: Literal["linear", "fixed", "reversed", "adaptive"] = "linear"
+    beta: float = 0.0
+    fraction: float = 0.8
+    candidates: int | None = None
+
+    def beta_at(self, step: int, total_steps: int, *, settled: float = 0.0) -> float:
+        """Beta of one update."""
+        if self.schedule == "fixed":
+            return fixed_beta(step, total_steps, beta=self.beta)
+        if self.schedule == "reversed":
+            return reversed_beta(step, total_steps, fraction=self.fraction)
+        if self.schedule == "adaptive":
+            return adaptive_beta(settled)
+        return linear_beta(step, total_steps, start=self.beta, fraction=self.fraction)
+
+    def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
+        """See `Objective`."""
+        target_log_probs, draft_logits = blocks.target_log_probs, blocks.draft_logits
+        if self.candidates is not None:
+            ids = top_candidates(draft_logits, self.candidates)
+            target_log_probs, draft_logits = candidate_rows(target_log_probs, ids), candidate_rows(draft_logits, ids)
+        return tvp(target_log_probs, draft_logits, beta=self.measures(moment)["beta"])
+
+    def measures(self, moment: Moment) -> dict[str, float]:
+        """The exponent of this update."""
+        return {"beta": self.beta_at(moment.step, moment.total_steps, settled=moment.settled)}
+
+    def describe(self) -> str:
+        """See `Objective`."""
+        words = f"TVP, {self.schedule} schedule, beta {self.beta:g}, anneal fraction {self.fraction:g}"
+        return words if self.candidates is None else f"{words}, {self.candidates} candidates"

@@ -5,18 +5,38 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
+from forerun import losses
 from forerun.errors import ForerunError
-from forerun.training import TVP, CrossEntropy, ForwardKL, Objective, TotalVariation
+from forerun.losses import TVP, Objective
 
 OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "tvp": TVP,
     "tvp-from-quarter": lambda: TVP(beta=0.25),
     "tvp-from-half": lambda: TVP(beta=0.5),
+    "tvp-fixed-zero": lambda: TVP(schedule="fixed"),
     "tvp-fixed-half": lambda: TVP(schedule="fixed", beta=0.5),
     "tvp-reversed": lambda: TVP(schedule="reversed"),
-    "tv": TotalVariation,
-    "kl": ForwardKL,
-    "ce": CrossEntropy,
+    "tvp-adaptive": lambda: TVP(schedule="adaptive"),
+    "tvp-top-16": lambda: TVP(candidates=16),
+    "tv": losses.TotalVariation,
+    "kl": losses.ForwardKL,
+    "reverse-kl": losses.ReverseKL,
+    "js": losses.JensenShannon,
+    "ce": losses.CrossEntropy,
+    "ce-argmax": losses.ArgmaxCrossEntropy,
+    "eagle3": losses.SoftCrossEntropy,
+    "tv+kl": losses.TVPlusKL,
+    "tv+ce": losses.TVPlusCE,
+    "lk": losses.LKLambda,
+    "lk-token": lambda: losses.LKLambda(aggregate="token"),
+    "lk-log": losses.LKAlpha,
+    "bv": losses.BlockVerification,
+    "e2e-tv": losses.EndToEndTV,
+    "d-pace": losses.DPace,
+    "spec-auf": losses.SpecAUF,
+    "l2r": losses.LeftToRight,
+    "dspark": losses.DSpark,
+    "draft-opd": losses.DraftOPD,
 }
 
 

@@ -2,23 +2,17 @@
 
 from forerun.training.features import FeatureConfig, FeatureRow, capture_features, read_features, read_manifest
 from forerun.training.history import portable_command, read_history, write_history
-from forerun.training.objective import TVP, CrossEntropy, ForwardKL, Objective, TotalVariation
 from forerun.training.prompts import PromptSelection, TrainingPrompt, select_prompts
 from forerun.training.regenerate import RegenerationConfig, RegenerationReport, regenerate
 from forerun.training.run import train_drafter
 from forerun.training.trainer import TrainConfig, TrainResult, train
 
 __all__ = [
-    "TVP",
-    "CrossEntropy",
     "FeatureConfig",
     "FeatureRow",
-    "ForwardKL",
-    "Objective",
     "PromptSelection",
     "RegenerationConfig",
     "RegenerationReport",
-    "TotalVariation",
     "TrainConfig",
     "TrainResult",
     "TrainingPrompt",

@@ -81,7 +81,7 @@ def train_drafter(
         target_name=target.name,
         target_fingerprint=target.fingerprint,
         tokenizer_fingerprint=target.tokenizer.fingerprint,
-        loss=f"{config.objective.describe()}; position weights {config.position_weights}",
+        loss=f"{config.objective.describe()}; position weights {config.weights_name}",
         steps=config.steps,
         anchors=result.anchors,
         seed=config.seed,

@@ -14,6 +14,7 @@ import torch
 from forerun.drafters import DraftVocabulary, DSparkConfig
 from forerun.drafters.dspark import DSparkNetwork
 from forerun.errors import ForerunError
+from forerun.losses import AcceptanceHistory
 from forerun.models import TransformersTarget
 from forerun.training.features import FeatureRow
 from forerun.training.jsonl import drop_torn_line, read_jsonl
@@ -54,6 +55,7 @@ def run_identity(
 def save_state(
     network: DSparkNetwork,
     optimizer: torch.optim.AdamW,
+    history: AcceptanceHistory,
     identity: dict[str, str],
     step: int,
     seconds: float,
@@ -63,6 +65,7 @@ def save_state(
     state = {
         "network": network.state_dict(),
         "optimizer": optimizer.state_dict(),
+        "acceptance": history.state_dict(),
         "step": step,
         "seconds": seconds,
         "identity": identity,
@@ -73,13 +76,19 @@ def save_state(
 
 
 def resume_state(
-    network: DSparkNetwork, optimizer: torch.optim.AdamW, identity: dict[str, str], folder: Path, resume: bool
+    network: DSparkNetwork,
+    optimizer: torch.optim.AdamW,
+    history: AcceptanceHistory,
+    identity: dict[str, str],
+    folder: Path,
+    resume: bool,
 ) -> tuple[int, float]:
-    """Take network and optimiser up where the saved state left them.
+    """Take network, optimiser and acceptance history up where the saved state left them.
 
     Args:
         network: filled from the state.
         optimizer: likewise.
+        history: likewise.
         identity: of the run that wants to go on.
         folder: of the run; made when there is none.
         resume: whether a saved state may be used.
@@ -102,6 +111,7 @@ def resume_state(
     try:
         state: dict[str, Any] = torch.load(path, weights_only=True)
         saved = dict(state["identity"])
+        history.load_state_dict(state["acceptance"])
     except (RuntimeError, EOFError, UnpicklingError, LookupError, TypeError, ValueError) as error:
         raise ForerunError(f"{path}: corrupt or truncated; delete the file to start again") from error
     differing = [part for part in identity if saved.get(part) != identity[part]]

@@ -10,29 +10,35 @@ import hashlib
 import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from rich.progress import Progress
 from torch import Tensor
-from torch.nn import functional
 
 from forerun import losses
 from forerun.drafters import DraftVocabulary, DSparkConfig
 from forerun.drafters.dspark import DSparkNetwork
 from forerun.errors import ForerunError
+from forerun.losses import TVP, AcceptanceHistory, MaskedSum, Objective
 from forerun.models import TransformersTarget
 from forerun.training.blocks import BlockBatch, make_batch
 from forerun.training.features import MATMUL_PRECISIONS, FeatureRow
 from forerun.training.jsonl import append_jsonl
-from forerun.training.objective import TVP, Objective
 from forerun.training.run_state import LOG_FILE, resume_state, run_identity, save_state
 from forerun.training.teacher import Teacher, draft_logits
 from forerun.training.validation import validate
+
+_WEIGHTS: dict[str, Callable[[int], Tensor]] = {
+    "bound": losses.bound_weights,
+    "exp": losses.exp_weights,
+    "geometric": losses.geometric_weights,
+    "uniform": losses.uniform_weights,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +47,8 @@ class TrainConfig:
 
     Attributes:
         objective: what a position's loss is.
-        position_weights: ``bound`` (K-h+1)/K, ``exp`` e^(-(h-1)/4), or ``uniform``.
+        position_weights: ``bound`` (K-h+1)/K, ``exp`` e^(-(h-1)/4), ``geometric`` 0.8^(h-1), ``uniform``, or ``own``:
+            those that the objective names.
         steps: optimiser updates.
         rows_per_step: sequences in an update.
         blocks_per_row: anchors sampled in each.
@@ -57,7 +64,7 @@ class TrainConfig:
     """
 
     objective: Objective = field(default_factory=TVP)
-    position_weights: str = "bound"
+    position_weights: str = "own"
     steps: int = 1000
     rows_per_step: int = 8
     blocks_per_row: int = 32
@@ -73,12 +80,17 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse unknown words before hours of work."""
-        _one_of("position_weights", self.position_weights, ("bound", "exp", "uniform"))
+        _one_of("position_weights", self.position_weights, ("own", *_WEIGHTS))
         _one_of("matmul_precision", self.matmul_precision, MATMUL_PRECISIONS)
         if not 0.0 < self.learning_rate < 1.0:
             raise ForerunError(f"learning_rate is {self.learning_rate}; give a number between 0 and 1")
         if not 0 <= self.seed < 2**31:  # the step number takes the lower bits of a 64-bit seed
             raise ForerunError(f"seed is {self.seed}; give a whole number from 0 to 2**31 - 1")
+
+    @property
+    def weights_name(self) -> str:
+        """The position weights that are used, by name."""
+        return self.objective.weights if self.position_weights == "own" else self.position_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +160,9 @@ def train(
     network.initialise(generator=torch.Generator().manual_seed(config.seed), final_norm_weight=norm_weight)
     teacher = Teacher(target, vocabulary)
     optimizer = _optimizer(network, config)
-    start, seconds = resume_state(network, optimizer, identity, run_folder, resume)
-    weights = _position_weights(config, drafter_config.block_size)
+    history = AcceptanceHistory()
+    start, seconds = resume_state(network, optimizer, history, identity, run_folder, resume)
+    weights = _WEIGHTS[config.weights_name](drafter_config.block_size)
     task = progress.add_task("Training", total=config.steps, completed=start)
     anchors = sum(_anchors_of(training, config, step) for step in range(start))
     began = time.perf_counter()
@@ -163,18 +176,21 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate_at(config, step)
         optimizer.zero_grad(set_to_none=True)
-        metrics = _backward(network, teacher, batch, config, weights, step)
+        metrics, acceptances = _backward(network, teacher, batch, config, weights, step, history.settled)
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), config.clip)
         if not bool(torch.isfinite(norm)):
             raise ForerunError(
                 f"step {step}: the gradient is not finite (loss {metrics['loss']:.4g}); lower the learning rate"
             )
         optimizer.step()
+        history.observe(acceptances)
         anchors += int(batch.valid[:, :, 0].sum())
         append_jsonl(run_folder / LOG_FILE, [{"step": step, "gradient_norm": float(norm), **metrics}])
         progress.update(task, advance=1, description=f"Training (1 - TV {metrics['acceptance']:.3f})")
         if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
-            save_state(network, optimizer, identity, step + 1, seconds + time.perf_counter() - began, run_folder)
+            save_state(
+                network, optimizer, history, identity, step + 1, seconds + time.perf_counter() - began, run_folder
+            )
     total_seconds = seconds + time.perf_counter() - began
     return TrainResult(
         network=network, validation=validate(network, teacher, validation), anchors=anchors, seconds=total_seconds
@@ -182,26 +198,47 @@ def train(
 
 
 def _backward(
-    network: DSparkNetwork, teacher: Teacher, batch: BlockBatch, config: TrainConfig, weights: Tensor, step: int
-) -> dict[str, float]:
+    network: DSparkNetwork,
+    teacher: Teacher,
+    batch: BlockBatch,
+    config: TrainConfig,
+    weights: Tensor,
+    step: int,
+    settled: float,
+) -> tuple[dict[str, float], MaskedSum]:
+    """Gradients of one update, numbers for the log, and the batch's acceptance."""
     logits, confidence = draft_logits(network, teacher, batch)
     with torch.no_grad():
         target_log_probs = teacher.log_probs(batch)
-    labels = losses.draft_labels(batch.labels, teacher.vocabulary.target_ids)
-    values = config.objective.values(target_log_probs, logits, labels, step=step, total_steps=config.steps)
-    reduced = losses.masked_sum(values, batch.valid & config.objective.has_value(labels), weights)
     acceptance = losses.acceptance(target_log_probs, logits)  # detached: a label, not a path for gradients
-    calibration = functional.binary_cross_entropy_with_logits(confidence, acceptance.clamp(0, 1), reduction="none")
-    confidence_loss = losses.masked_sum(calibration, batch.valid).mean()
+    moment = losses.Moment(
+        step=step,
+        total_steps=config.steps,
+        position_acceptance=losses.masked_sum(acceptance, batch.valid, by_position=True).mean(),
+        settled=settled,
+    )
+    blocks = losses.Blocks(
+        target_log_probs=target_log_probs,
+        draft_logits=logits,
+        labels=losses.draft_labels(batch.labels, teacher.vocabulary.target_ids),
+        mask=batch.valid,
+    )
+    values = config.objective.values(blocks, moment)
+    reduced = losses.masked_sum(values, batch.valid & config.objective.kept(blocks), weights)
+    confidence_loss = losses.masked_sum(losses.confidence_loss(confidence, acceptance), batch.valid).mean()
+    acceptances = losses.masked_sum(acceptance, batch.valid)
     if int(reduced.count) == 0:
-        return {"loss": 0.0, "acceptance": 0.0, "valid": 0}
+        return {"loss": 0.0, "acceptance": 0.0, "valid": 0}, acceptances
     (reduced.mean() + config.confidence_weight * confidence_loss).backward()
-    return {
+    metrics = {
         "loss": float(reduced.mean().detach()),
         "confidence_loss": float(confidence_loss.detach()),
-        "acceptance": float(losses.masked_sum(acceptance, batch.valid).mean()),
+        "acceptance": float(acceptances.mean()),
         "valid": int(reduced.count),
+        "settled": settled,
+        **config.objective.measures(moment),
     }
+    return metrics, acceptances
 
 
 def learning_rate_at(config: TrainConfig, step: int) -> float:
@@ -240,14 +277,6 @@ def _optimizer(network: DSparkNetwork, config: TrainConfig) -> torch.optim.AdamW
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95))
 
 
-def _position_weights(config: TrainConfig, horizon: int) -> Float[Tensor, " horizon"]:
-    if config.position_weights == "bound":
-        return losses.bound_weights(horizon)
-    if config.position_weights == "exp":
-        return losses.exp_weights(horizon)
-    return losses.uniform_weights(horizon)
-
-
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ForerunError(f"{name} is {value!r}; choose one of {', '.join(known)}")
@@ -256,4 +285,4 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 def _settings(config: TrainConfig) -> dict[str, Any]:
     """What shapes the weights; how often they are saved does not."""
     settings = {key: value for key, value in asdict(config).items() if key not in ("save_every", "objective")}
-    return settings | {"objective": config.objective.describe()}
+    return settings | {"objective": config.objective.describe(), "position_weights": config.weights_name}
