@@ -29,7 +29,7 @@ from transformers.generation.candidate_generator import PromptLookupCandidateGen
 from benchmarks.timing import machine, spread
 from forerun import load_target
 from forerun.distributions import PointLaw, Processing, SamplingParams
-from forerun.drafters import Drafter, DraftModel, DrafterSession
+from forerun.drafters import Drafter, DrafterSession, DraftModel
 from forerun.engine import generate, generate_batch
 from forerun.evaluation.paired import SpeedPair, speed_ratio
 from forerun.models import EMBEDDED_TARGET, TransformersTarget

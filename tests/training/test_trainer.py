@@ -259,7 +259,7 @@ def test_tokens_that_cannot_be_drafted_do_not_dilute_cross_entropy(tmp_path: Pat
     [
         (
             {"position_weights": "linear"},
-            "position_weights is 'linear'; choose one of own, bound, exp, geometric, uniform",
+            "position_weights is 'linear'; choose one of own, bound, exp",
         ),
         ({"matmul_precision": "low"}, "matmul_precision is 'low'"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0; give a number between 0 and 1"),
