@@ -4,7 +4,7 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from forerun.distributions import DenseLaw, Purpose, SamplingParams, Streams, law_from_logits
+from forerun.distributions import DenseLaw, Processing, Purpose, SamplingParams, Streams, law_from_logits
 
 VOCAB_SIZE = 49152
 
@@ -24,13 +24,34 @@ def peaked_logits(num_rows: int) -> torch.Tensor:
         SamplingParams(),
         SamplingParams(temperature=0.0),
         SamplingParams(top_p=0.95),
+        SamplingParams(typical_p=0.9),
         SamplingParams(temperature=0.7, top_k=50, top_p=0.95, min_p=0.05),
     ],
-    ids=["plain", "greedy", "top-p", "all"],
+    ids=["plain", "greedy", "top-p", "typical-p", "all"],
 )
 def test_law_from_logits(benchmark: BenchmarkFixture, params: SamplingParams, num_rows: int) -> None:
     logits = peaked_logits(num_rows)
     assert len(benchmark(law_from_logits, logits, params)) == num_rows
+
+
+@pytest.mark.benchmark(group="laws of a block of 5 after 2500 tokens, vocabulary 49152")
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(),
+        SamplingParams(repetition_penalty=1.2),
+        SamplingParams(presence_penalty=0.5, frequency_penalty=0.1),
+        SamplingParams(bad_words=[[token, token + 1] for token in range(1000)]),
+        SamplingParams(min_new_tokens=9999),
+        SamplingParams(processors=[lambda _, scores: scores]),
+    ],
+    ids=["plain", "repetition", "presence-frequency", "bad-words", "min-new-tokens", "processor"],
+)
+def test_processing_of_a_block(benchmark: BenchmarkFixture, params: SamplingParams) -> None:
+    processing = Processing(params, list(range(0, 40000, 20)), stop_ids=(2,))
+    for token in range(500):
+        processing.commit(token)
+    assert len(benchmark(processing.law, peaked_logits(5), [1, 2, 3, 4])) == 5
 
 
 @pytest.mark.benchmark(group="one draw, vocabulary 49152")

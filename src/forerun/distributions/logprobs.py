@@ -52,7 +52,7 @@ def token_logprobs(
     vocab_size = logits.shape[-1]
     if not 0 <= top <= vocab_size:
         raise ForerunError(f"{top} top log-probabilities were asked for; give a number from 0 to {vocab_size}")
-    log_probs = torch.log_softmax(logits, -1, dtype=torch.float64)
+    log_probs = torch.log_softmax(logits.double(), -1)
     of_tokens = log_probs.gather(-1, torch.tensor(token_ids, dtype=torch.int64, device=logits.device)[:, None])[
         :, 0
     ].tolist()
