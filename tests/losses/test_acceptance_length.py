@@ -18,6 +18,7 @@ from forerun.losses import (
     block_acceptance_length,
     block_verification,
     bound_weights,
+    end_to_end_tv,
     expected_acceptance_length,
     token_acceptance,
     tvp,
@@ -205,6 +206,8 @@ def test_cumulative_product_of_acceptances_is_another_number() -> None:
     estimate = expected_acceptance_length(accepted, token_acceptance(token_ids, target, draft))
     assert (probability * estimate).sum().item() == pytest.approx(1.25, abs=1e-15)
     assert (probability * accepted.cumprod(-1).sum(-1)).sum().item() == pytest.approx(1.3125, abs=1e-15)
+    bebop = (1 - end_to_end_tv(target, draft)).sum(-1)
+    assert (probability * bebop).sum().item() == pytest.approx(1.3125, abs=1e-15)  # its loss is that other number
 
 
 def test_block_ends_at_its_first_masked_position() -> None:

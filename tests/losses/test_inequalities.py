@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from forerun.losses import acceptance, forward_kl, outside_mass, total_variation, tvp
+from forerun.losses import acceptance, forward_kl, jensen_shannon, lk_alpha, outside_mass, total_variation, tvp
 
 SLACK = 1e-10  # float64 rounding of sums of up to 6 terms of at most 103 (the floored log-ratio)
 BETAS = st.floats(0.0, 1.0)
@@ -87,5 +87,25 @@ def test_coverage_is_one_sided_forward_kl(pair: tuple[Tensor, Tensor]) -> None:
 
 @given(COVERED_PAIRS)
 def test_coverage_bounds_the_negative_log_acceptance(pair: tuple[Tensor, Tensor]) -> None:
-    """-log(acceptance) <= D_0."""
-    assert -acceptance(*pair).log() <= tvp(*pair, beta=0.0) + SLACK
+    """-log(acceptance) <= D_0, and LK-alpha is that number; so is its gradient, TV's over the acceptance."""
+    loss = lk_alpha(*pair)
+    torch.testing.assert_close(loss, -acceptance(*pair).log(), rtol=0, atol=1e-10)
+    assert loss <= tvp(*pair, beta=0.0) + SLACK
+
+
+@given(COVERED_PAIRS)
+def test_gradient_of_lk_alpha_is_that_of_total_variation_over_acceptance(pair: tuple[Tensor, Tensor]) -> None:
+    """Where no token has equal probability under both laws: there the two take other subgradients."""
+    target_log_probs, draft_logits = pair
+    if bool(((draft_logits.log_softmax(-1) - target_log_probs).abs() < 1e-9).any()):
+        return
+    logits = draft_logits.clone().requires_grad_()
+    (row,) = torch.autograd.grad(lk_alpha(target_log_probs, logits), logits)
+    torch.testing.assert_close(row, gradient(*pair, 1.0) / acceptance(*pair), rtol=1e-8, atol=1e-10)
+
+
+@given(PRUNED_PAIRS)
+def test_jensen_shannon_is_bounded(pair: tuple[Tensor, Tensor]) -> None:
+    """TV^2/2 <= JS <= TV log 2, mass outside included (Lin 1991): a bounded loss for laws that share nothing."""
+    distance, divergence = total_variation(*pair), jensen_shannon(*pair)
+    assert distance**2 / 2 - SLACK <= divergence <= distance * math.log(2) + SLACK

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from forerun.errors import ForerunError
 from forerun.losses import MaskedSum, bound_weights, masked_sum
+from tests.support.processes import trained_by_two
 
 VALUES = torch.tensor([[1.0, 1.0, 1.0, 9.0], [5.0, 9.0, 9.0, 9.0]])
 MASK = torch.tensor([[True, True, True, False], [True, False, False, False]])
@@ -97,3 +98,12 @@ def test_one_sum_for_each_place() -> None:
     assert by_position.mean().tolist() == [3.0, 1.0, 1.0, 0.0]
     halves = masked_sum(VALUES[:1], MASK[:1], by_position=True) + masked_sum(VALUES[1:], MASK[1:], by_position=True)
     assert halves.mean().tolist() == by_position.mean().tolist()
+
+
+def test_two_processes_give_the_number_of_one() -> None:
+    """C43 across processes: 2.0, and the gradients of the single batch. Catches each process's own count."""
+    found = trained_by_two(VALUES, MASK)
+    whole = masked_sum(VALUES.double(), MASK, bound_weights(4)).mean().item()
+    assert [loss for loss, _, _ in found] == pytest.approx([whole, whole])
+    assert [row for _, row, _ in found] == (MASK * bound_weights(4) / 4).tolist()
+    assert [unweighted for *_, unweighted in found] == [2.0, 2.0]
