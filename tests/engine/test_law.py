@@ -72,19 +72,12 @@ CASES: dict[str, tuple[Drafter, int | HorizonPolicy, SamplingParams, Rule]] = {
     "look-up, fixed": (PromptLookup(VOCAB), 3, SamplingParams(), TokenLevel()),
     "constant, fixed, hot": (constant_drafter(), 2, SamplingParams(temperature=1.6), TokenLevel()),
     "block, model, fixed": (model_drafter(), 4, SamplingParams(), BlockVerification()),
-    "block, model, AMTP, cool": (
+    "block, model, AMTP, top-p": (
         model_drafter(),
         Clocked(AMTP(epsilon=0.1)),
-        SamplingParams(temperature=0.7),
-        BlockVerification(),
-    ),
-    "block, model, pattern, top-p": (
-        model_drafter(),
-        Forced([0, 2, 4, 1]),
         SamplingParams(top_p=0.8),
         BlockVerification(),
     ),
-    "agreement, model, AMTP": (model_drafter(), Clocked(AMTP(epsilon=0.1)), SamplingParams(), Agreement()),
     "agreement, look-up, hot": (PromptLookup(VOCAB), 3, SamplingParams(temperature=1.6), Agreement()),
 }
 
@@ -106,20 +99,20 @@ def test_answers_have_the_targets_law(
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_block_verification_accepts_more_through_the_engine() -> None:
-    """The same drafts' law, 2400 tokens, one seed: a rule that the engine ignored would give equal counts."""
-    tau = {}
+def test_the_engine_uses_the_rule_it_is_given() -> None:
+    """The same drafter, 400 tokens, one seed: a rule that the engine ignored would give equal counts."""
+    accepted = {}
     for rule in (TokenLevel(), BlockVerification(), Agreement()):
-        answer = generate(TARGET, [1], drafter=model_drafter(), horizon=4, max_new_tokens=TOKENS, seed=SEED, rule=rule)
-        tau[rule.name] = answer.totals.accepted / answer.totals.rounds
-    assert tau["agreement"] < tau["token-level"] < tau["block"], tau
+        answer = generate(TARGET, [1], drafter=model_drafter(), horizon=4, max_new_tokens=400, seed=SEED, rule=rule)
+        accepted[rule.name] = answer.totals.accepted / answer.totals.rounds
+    assert accepted["agreement"] < accepted["token-level"] < accepted["block"], accepted
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_a_lossy_rule_is_seen_and_flagged() -> None:
     """Typical acceptance through the engine: another law, and `exact` is False."""
     generation = generate(
-        TARGET, [1], drafter=model_drafter(), horizon=3, max_new_tokens=TOKENS, seed=SEED, rule=TypicalAcceptance()
+        TARGET, [1], drafter=model_drafter(), horizon=3, max_new_tokens=1200, seed=SEED, rule=TypicalAcceptance()
     )
     assert not generation.exact
     assert min(p_values(generation, TARGET, SamplingParams()).values()) < 1e-9
