@@ -2,20 +2,22 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 
-from forerun.distributions import SamplingParams
+from forerun.distributions import Law, SamplingParams
 from forerun.engine import generate
 from forerun.models import TransformersTarget, load_target
 from forerun.models.quiet import quiet_transformers
-from tests.support.drafters import wrong_at
+from forerun.verification import Outcome, Proposal, Rule, TokenLevel, Truncation
+from tests.support.drafters import GuessingDrafter, wrong_at
 from tests.support.families import FAMILIES, WINDOW, write_model
+from tests.support.targets import fresh_greedy
 from tests.support.tokenizers import VOCAB_SIZE
 
 CLOSE = 1e-9
@@ -146,3 +148,62 @@ def test_greedy_answers_are_those_of_transformers(case: Case) -> None:
         max_new_tokens=count,
     )
     assert generation.token_ids == known[len(prompt) :]
+
+
+@final
+class Overhearing(Rule):
+    """Token-level verification that writes down the laws from which tokens came out."""
+
+    name = "overhearing"
+    exact = True
+    needs_draft_law = True
+    truncation = Truncation.BEFORE_DRAWING
+
+    def __init__(self) -> None:
+        """Has heard nothing."""
+        self.laws: list[Float[Tensor, "emitted vocab"]] = []
+
+    def verify(self, target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " horizon"]) -> Outcome:
+        """Row j decided draft token j, and the row after the accepted ones the correction or bonus."""
+        outcome = TokenLevel().verify(target, proposal, uniforms=uniforms)
+        self.laws.append(target.dense()[: outcome.accepted + 1])
+        return outcome
+
+
+def test_sampled_answers_come_from_the_laws_of_transformers(case: Case) -> None:
+    """Catches penalties that do not see the drafts before a row, another order of processing, and rows of other tokens.
+
+    Every token of a sampled answer with drafts: the law it came from against transformers' own processors, as its
+    ``generate`` builds them, on its own logits for the same text.
+    """
+    prompt, count = IDS[:10].tolist(), 3 * WINDOW
+    guess = GuessingDrafter(
+        lambda committed, horizon: fresh_greedy(case.target, committed, horizon)[len(committed) :],
+        vocab_size=VOCAB_SIZE,
+    )
+    overheard = Overhearing()
+    generation = generate(
+        case.target,
+        prompt,
+        drafter=guess,
+        horizon=2,
+        sampling=SamplingParams(temperature=0.8, top_k=12, top_p=0.9, repetition_penalty=1.3),
+        max_new_tokens=count,
+        ignore_stop_ids=True,
+        seed=6,
+        rule=overheard,
+    )
+    ids = torch.tensor([*prompt, *generation.token_ids])
+    laws = torch.cat(overheard.laws)[: count - 1]  # of all but the prefill's token; the last round may have gone on
+    assert len(laws) >= count - 2  # a single token that is left at the end is not drafted, and no rule is asked
+    assert 0 < generation.totals.accepted < generation.totals.drafted
+
+    settings = GenerationConfig(do_sample=True, temperature=0.8, top_k=12, top_p=0.9, repetition_penalty=1.3)
+    processors = case.reference._get_logits_processor(settings, input_ids_seq_length=len(prompt), device="cpu")
+    assert len(processors) == 4
+    with torch.no_grad():
+        logits = case.reference(input_ids=ids[None], use_cache=False).logits[0]
+    for length, law in enumerate(laws, start=len(prompt) + 1):
+        expected = processors(ids[None, :length], logits[None, length - 1].clone())[0].softmax(-1)
+        torch.testing.assert_close(law, expected, rtol=0, atol=case.close, msg=f"after {length} tokens")
+        assert law[ids[length]] > 0
