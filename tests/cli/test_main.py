@@ -12,7 +12,17 @@ import forerun as package
 from forerun.cli import generate as generate_command
 from tests.support.cli import forerun
 
-VERBS = [[], ["data"], ["data", "regenerate"], ["data", "prepare"], ["demo"], ["generate"], ["train"]]
+VERBS = [
+    [],
+    ["check"],
+    ["check", "exactness"],
+    ["data"],
+    ["data", "regenerate"],
+    ["data", "prepare"],
+    ["demo"],
+    ["generate"],
+    ["train"],
+]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)

@@ -16,24 +16,7 @@ from tests.support.real import real_target, shipped_drafter
 
 pytestmark = pytest.mark.real_model
 
-NEAR_TIE_NATS = 1e-3  # rows of one and of several tokens round differently in float32
 PARITY_TOLERANCE = 2e-2  # half-precision features against float32 ones, logits of about 20
-
-
-def test_greedy_drafting_does_not_change_the_answer() -> None:
-    """Catches a lost or doubled token with real weights; a difference is allowed at a near-tie only, and is shown."""
-    target, greedy = real_target(), SamplingParams(temperature=0.0)
-    prompt = demo_prompts()[0].text
-    plain = generate(target, prompt, sampling=greedy, max_new_tokens=24).token_ids
-    drafted = generate(target, prompt, drafter=shipped_drafter(), horizon=4, sampling=greedy, max_new_tokens=24)
-    different = [index for index, (a, b) in enumerate(zip(plain, drafted.token_ids, strict=False)) if a != b]
-    if different:
-        first = different[0]
-        prompt_ids = list(drafted.request.prompt_ids)
-        step = target.forward(torch.tensor([*prompt_ids, *plain[:first]]), target.new_cache(), num_logits=1)
-        gap = float((step.logits[0, plain[first]] - step.logits[0, drafted.token_ids[first]]).abs())
-        assert gap < NEAR_TIE_NATS, f"token {first}: {plain[first]} or {drafted.token_ids[first]}, gap {gap}"
-    assert drafted.totals.accepted > 0, "a trained drafter gets something accepted"
 
 
 def test_training_forward_equals_decoding_on_real_text() -> None:

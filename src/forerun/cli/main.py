@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import typer
 
+from forerun.cli.check import check_app
 from forerun.cli.data import data_app
 from forerun.cli.demo import demo
 from forerun.cli.generate import generate
@@ -21,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(check_app, name="check")
 app.add_typer(data_app, name="data")
 app.command()(demo)
 app.command()(generate)

@@ -1,6 +1,9 @@
-"""Measurement: paired runs, pilots, and the demonstration. It judges nothing and draws nothing."""
+"""Measurement: paired runs, pilots, the demonstration, and checks that a pair decodes exactly. It draws nothing."""
 
 from forerun.evaluation.demo import DemoConfig, DemoPrompt, run_demo, split_prompts
+from forerun.evaluation.exactness import ExactnessConfig, ExactnessReport, check_exactness
+from forerun.evaluation.greedy_verdict import GreedyAgreement, GreedyVerdict, greedy_verdict
+from forerun.evaluation.origin import result_origin
 from forerun.evaluation.paired import SpeedPair, SpeedRatio, speed_ratio
 from forerun.evaluation.pilot import CyclingHorizon, HorizonCost, Pilot, run_pilot
 from forerun.evaluation.trace import Tracer
@@ -9,11 +12,18 @@ __all__ = [
     "CyclingHorizon",
     "DemoConfig",
     "DemoPrompt",
+    "ExactnessConfig",
+    "ExactnessReport",
+    "GreedyAgreement",
+    "GreedyVerdict",
     "HorizonCost",
     "Pilot",
     "SpeedPair",
     "SpeedRatio",
     "Tracer",
+    "check_exactness",
+    "greedy_verdict",
+    "result_origin",
     "run_demo",
     "run_pilot",
     "speed_ratio",

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, final
 
-import torch
-
-from forerun import environment
 from forerun.distributions import SamplingParams
 from forerun.drafters import Drafter
 from forerun.engine import Generation, RoundTotals, generate
+from forerun.evaluation.origin import result_origin
 from forerun.evaluation.paired import SpeedPair, SpeedRatio, speed_ratio
 from forerun.evaluation.pilot import Pilot, run_pilot
 from forerun.evaluation.trace import Tracer
@@ -80,7 +77,6 @@ class _Measured:
     temperature: float
     pair: tuple[str, int]  # prompt and seed
     totals: RoundTotals
-    exact: bool
 
 
 def split_prompts(prompts: list[DemoPrompt], per_task: int) -> tuple[list[DemoPrompt], list[DemoPrompt]]:
@@ -113,7 +109,7 @@ def run_demo(
         on_stage: told what begins.
         on_answer: called after each measured answer.
     """
-    commit = environment.source_commit()  # now: the checkout may move on while this process runs the old code
+    origin = result_origin(target, format="forerun-demo-1", command=command)
     pilot_prompts, measured_prompts = split_prompts(prompts, config.prompts_per_task)
     pilots: dict[float, Pilot] = {}
     for temperature in config.temperatures:
@@ -148,20 +144,13 @@ def run_demo(
                         request=request,
                     )
                     totals = answer.totals
-                    pair = (prompt.id, seed)
-                    measured.append(_Measured(arm.name, prompt.task, temperature, pair, totals, answer.exact))
+                    measured.append(_Measured(arm.name, prompt.task, temperature, (prompt.id, seed), totals))
                     if prompt == measured_prompts[0] and seed == config.seeds[0]:
                         traces.append(_trace(target, answer, arm.name, prompt, temperature))
                     on_answer()
     return {
-        "format": "forerun-demo-1",
-        "forerun_version": environment.library_versions()["forerun"],
-        "commit": commit,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": command,
+        **origin,
         "quick": config.quick,
-        "machine": _machine(target),
-        "target": {"name": target.name, "sha256": target.fingerprint},
         "drafter": {"name": drafter.name, "sha256": drafter_sha256},
         "seeds": list(config.seeds),
         "max_new_tokens": config.max_new_tokens,
@@ -190,8 +179,7 @@ def _runs(measured: list[_Measured]) -> list[dict[str, Any]]:
             own = {each.pair: each.totals for each in chosen if (each.temperature, each.arm) == (temperature, arm)}
             plain = {each.pair: each.totals for each in chosen if (each.temperature, each.arm) == (temperature, PLAIN)}
             ratio = None if arm == PLAIN else speed_ratio(_pairs(own, plain), seed=0)
-            exact = all(each.exact for each in chosen if each.arm == arm)
-            runs.append(_run(arm, task, temperature, list(own.values()), exact, ratio))
+            runs.append(_run(arm, task, temperature, list(own.values()), ratio))
     # arms are listed in the order in which they first appear: plain, the fixed ones of all temperatures, adaptive
     return sorted(runs, key=lambda run: (run["arm"] != PLAIN, run["arm"] == ADAPTIVE))
 
@@ -209,7 +197,7 @@ def _pairs(own: dict[Any, RoundTotals], plain: dict[Any, RoundTotals]) -> list[S
 
 
 def _run(
-    arm: str, task: str, temperature: float, answers: list[RoundTotals], exact: bool, ratio: SpeedRatio | None
+    arm: str, task: str, temperature: float, answers: list[RoundTotals], ratio: SpeedRatio | None
 ) -> dict[str, Any]:
     total = sum(answers, RoundTotals())
     padding = len(total.drafted_by_position) - len(total.accepted_by_position)
@@ -217,7 +205,7 @@ def _run(
         "arm": arm,
         "task": task,
         "temperature": temperature,
-        "exact": exact,
+        "exact": True,
         "num_prompts": len(answers),
         "rounds": total.rounds,
         "emitted_tokens": total.emitted,
@@ -264,15 +252,4 @@ def _cost_curve(pilot: Pilot) -> dict[str, Any]:
             }
             for cost in pilot.costs
         ],
-    }
-
-
-def _machine(target: TransformersTarget) -> dict[str, Any]:
-    return {
-        "cpu": environment.cpu_name(),
-        "device": str(target.device),
-        "cores": environment.num_cores(),
-        "threads": torch.get_num_threads(),
-        "torch_version": torch.__version__.partition("+")[0],
-        "dtype": str(target.dtype).removeprefix("torch."),
     }

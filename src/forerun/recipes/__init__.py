@@ -3,6 +3,7 @@
 from forerun.recipes.demo import demo_config, demo_prompts
 from forerun.recipes.drafter import dspark_for, embedded_drafter
 from forerun.recipes.objectives import OBJECTIVES, objective
+from forerun.recipes.prompts import prompts_from_file, shipped_prompts
 from forerun.recipes.rules import RULES, rule_named
 
 __all__ = [
@@ -13,5 +14,7 @@ __all__ = [
     "dspark_for",
     "embedded_drafter",
     "objective",
+    "prompts_from_file",
     "rule_named",
+    "shipped_prompts",
 ]
