@@ -157,3 +157,44 @@ def test_the_answer_is_long_enough_before_a_stop(target_folder: Path, target: Tr
     assert answer(target_folder, *options)["token_ids"] == [stop_id]
     found = answer(target_folder, *options, "--min-new-tokens", "5", "--horizon", "3")["token_ids"]
     assert len(found) == 6 and found.index(stop_id) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "exact"),
+    [
+        (["--rule", "block"], True),
+        (["--rule", "agreement"], True),
+        (["--rule", "greedy", "--temperature", "0"], True),
+        (["--rule", "typical", "--lossy"], False),
+        (["--rule", "token-level", "--lossy"], True),
+    ],
+    ids=lambda options: " ".join(options) if isinstance(options, list) else None,
+)
+def test_results_say_whether_they_are_exact(target_folder: Path, options: list[str], exact: bool) -> None:
+    """Catches a rule that does not reach the engine, and a lossy result that says nothing."""
+    found = answer(target_folder, "--drafter", "prompt-lookup", "--horizon", "2", "--max-new-tokens", "8", *options)
+    assert found["exact"] is exact
+    assert len(found["token_ids"]) <= 8
+
+
+def test_a_lossy_answer_says_so_to_people(target_folder: Path) -> None:
+    """The line under the text names the rule; under an exact answer there is no such remark."""
+    common = ("generate", PROMPT, "--target", target_folder, "--drafter", "none", "--max-new-tokens", "4")
+    assert "not exact: rule lenient" in forerun(*common, "--rule", "lenient", "--lossy").err
+    assert "not exact" not in forerun(*common).err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rule", "typical"], "rule typical changes what the target would write; add --lossy"),
+        (["--rule", "lenient"], "add --lossy"),
+        (["--rule", "blok"], "unknown rule 'blok'; did you mean block?"),
+        (["--rule", "greedy", "--temperature", "1"], "for temperature 0 only"),
+    ],
+)
+def test_rules_that_cannot_be_meant_are_refused(target_folder: Path, options: list[str], message: str) -> None:
+    """One line and exit code 2; a lossy rule never runs by its name alone."""
+    finished = forerun("generate", PROMPT, "--target", target_folder, "--drafter", "none", *options)
+    assert finished.code == 2
+    assert message in finished.err and finished.err.count("\n") == 1

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from forerun.distributions import Processing, SamplingParams, law_from_logits
+from forerun.distributions import Processing, SamplingParams
 from forerun.drafters import DraftModel
 from forerun.errors import ForerunError
 from forerun.models import Target
@@ -15,7 +15,10 @@ SMALL = random_table(2, vocab_size=VOCAB)
 IDS = [3, 1, 4, 1]
 
 
-@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(temperature=0.6, top_k=3, min_p=0.05)])
+@pytest.mark.parametrize(
+    "params",
+    [SamplingParams(), SamplingParams(temperature=0.6, top_k=3, min_p=0.05), SamplingParams(repetition_penalty=1.6)],
+)
 def test_laws_are_the_small_models_own_after_the_draft_prefix(params: SamplingParams) -> None:
     """Catches a law of the wrong row or before processing: the oracle runs the small model on every whole prefix."""
     session = DraftModel(SMALL, TARGET).new_session()
@@ -25,7 +28,7 @@ def test_laws_are_the_small_models_own_after_the_draft_prefix(params: SamplingPa
     prefix = [*IDS, 2]
     for place, token in enumerate(proposal.token_ids.tolist()):
         logits = SMALL.forward(torch.tensor(prefix), SMALL.new_cache(), num_logits=1).logits
-        expected = law_from_logits(logits, params)
+        expected = Processing(params, prefix).law(logits)
         assert torch.equal(proposal.law.rows(place, place + 1).dense(), expected.dense())
         assert token == int(expected.sample(uniforms=numbers[place : place + 1]))
         prefix.append(token)

@@ -18,7 +18,17 @@ from forerun.drafters import Drafter, DraftModel, PromptLookup
 from forerun.engine import Generation, generate
 from forerun.horizons import AMTP, HorizonPolicy
 from forerun.models import TableTarget
-from forerun.verification import Outcome, Proposal, Rule, TokenLevel, Truncation, residual_law
+from forerun.verification import (
+    Agreement,
+    BlockVerification,
+    Outcome,
+    Proposal,
+    Rule,
+    TokenLevel,
+    Truncation,
+    TypicalAcceptance,
+    residual_law,
+)
 from tests.exactness.statistics import chi_square_p_value
 from tests.exactness.tables import plain_row
 from tests.support.drafters import GuessingDrafter
@@ -54,27 +64,58 @@ def constant_drafter() -> Drafter:
     return GuessingDrafter(lambda _, horizon: [2] * horizon, vocab_size=VOCAB)
 
 
-CASES: dict[str, tuple[Drafter, int | HorizonPolicy, SamplingParams]] = {
-    "model, fixed": (model_drafter(), 3, SamplingParams()),
-    "model, AMTP, cool": (model_drafter(), Clocked(AMTP(epsilon=0.1)), SamplingParams(temperature=0.7)),
-    "model, AMTP, top-k": (model_drafter(), Clocked(AMTP(warmup_rounds=0)), SamplingParams(top_k=3)),
-    "model, pattern, top-p": (model_drafter(), Forced([0, 2, 4, 1]), SamplingParams(top_p=0.8)),
-    "look-up, fixed": (PromptLookup(VOCAB), 3, SamplingParams()),
-    "constant, fixed, hot": (constant_drafter(), 2, SamplingParams(temperature=1.6)),
+CASES: dict[str, tuple[Drafter, int | HorizonPolicy, SamplingParams, Rule]] = {
+    "model, fixed": (model_drafter(), 3, SamplingParams(), TokenLevel()),
+    "model, AMTP, cool": (model_drafter(), Clocked(AMTP(epsilon=0.1)), SamplingParams(temperature=0.7), TokenLevel()),
+    "model, AMTP, top-k": (model_drafter(), Clocked(AMTP(warmup_rounds=0)), SamplingParams(top_k=3), TokenLevel()),
+    "model, pattern, top-p": (model_drafter(), Forced([0, 2, 4, 1]), SamplingParams(top_p=0.8), TokenLevel()),
+    "look-up, fixed": (PromptLookup(VOCAB), 3, SamplingParams(), TokenLevel()),
+    "constant, fixed, hot": (constant_drafter(), 2, SamplingParams(temperature=1.6), TokenLevel()),
+    "block, model, fixed": (model_drafter(), 4, SamplingParams(), BlockVerification()),
+    "block, model, AMTP, top-p": (
+        model_drafter(),
+        Clocked(AMTP(epsilon=0.1)),
+        SamplingParams(top_p=0.8),
+        BlockVerification(),
+    ),
+    "agreement, look-up, hot": (PromptLookup(VOCAB), 3, SamplingParams(temperature=1.6), Agreement()),
 }
 
 
-@pytest.mark.parametrize(("drafter", "horizon", "params"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("drafter", "horizon", "params", "rule"), CASES.values(), ids=CASES.keys())
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_answers_have_the_targets_law(drafter: Drafter, horizon: int | HorizonPolicy, params: SamplingParams) -> None:
+def test_answers_have_the_targets_law(
+    drafter: Drafter, horizon: int | HorizonPolicy, params: SamplingParams, rule: Rule
+) -> None:
     """Catches what the rule alone cannot show: wrong rows, shared numbers, drafts cut after sight."""
     generation = generate(
-        TARGET, [1], drafter=drafter, horizon=horizon, sampling=params, max_new_tokens=TOKENS, seed=SEED
+        TARGET, [1], drafter=drafter, horizon=horizon, sampling=params, max_new_tokens=TOKENS, seed=SEED, rule=rule
     )
     values = p_values(generation, TARGET, params)
     assert min(values.values()) > ALPHA / VOCAB, values
+    assert generation.exact
     totals = generation.totals
     assert 0 < totals.accepted < totals.drafted  # both branches were taken
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_the_engine_uses_the_rule_it_is_given() -> None:
+    """The same drafter, 400 tokens, one seed: a rule that the engine ignored would give equal counts."""
+    accepted = {}
+    for rule in (TokenLevel(), BlockVerification(), Agreement()):
+        answer = generate(TARGET, [1], drafter=model_drafter(), horizon=4, max_new_tokens=400, seed=SEED, rule=rule)
+        accepted[rule.name] = answer.totals.accepted / answer.totals.rounds
+    assert accepted["agreement"] < accepted["token-level"] < accepted["block"], accepted
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_lossy_rule_is_seen_and_flagged() -> None:
+    """Typical acceptance through the engine: another law, and `exact` is False."""
+    generation = generate(
+        TARGET, [1], drafter=model_drafter(), horizon=3, max_new_tokens=1200, seed=SEED, rule=TypicalAcceptance()
+    )
+    assert not generation.exact
+    assert min(p_values(generation, TARGET, SamplingParams()).values()) < 1e-9
 
 
 @final

@@ -3,11 +3,20 @@
 import pytest
 
 from forerun.distributions import DenseLaw, SamplingParams, law_from_logits
-from forerun.verification import Rule, TokenLevel, residual_law, token_level
+from forerun.verification import (
+    Agreement,
+    BlockVerification,
+    Rule,
+    TokenLevel,
+    agreement,
+    block_verification,
+    residual_law,
+    token_level,
+)
 from tests.exactness.enumerate import FINE, Horizons, Tokens, chain_law, distance, generation_law
 from tests.exactness.mutation import FunctionRule, mutated
 from tests.exactness.policies import fixed
-from tests.exactness.tables import Processing, by_last_token, plain_model, processed, random_logits
+from tests.exactness.tables import Processing, by_last_token, constant, plain_model, processed, random_logits
 
 TOLERANCE = 1e-12
 RED = 1e-3
@@ -81,8 +90,98 @@ def test_broken_token_level_is_red(old: str, new: str) -> None:
     assert dyadic_distance(FunctionRule(mutant), fixed(2), COARSE) > RED
 
 
+BLOCK_MUTANTS: dict[str, tuple[str, str]] = {
+    "stops-at-the-first-failure": (
+        "        if passes:\n            accepted = i",
+        "        if not passes:\n            break\n        accepted = i",
+    ),
+    "token-level-residual": ("target_weight=weights[accepted]", "target_weight=1.0"),
+    "residual-weight-of-the-next-prefix": ("target_weight=weights[accepted]", "target_weight=weights[accepted + 1]"),
+    "last-position-tested-like-the-others": (
+        "        if i == horizon:\n            passes = number < weight\n"
+        "        else:\n            mass = float(uncovered[i])",
+        "        if True:\n            mass = float(uncovered[min(i, horizon - 1)])",
+    ),
+    "all-positions-tested-like-the-last": ("if i == horizon:", "if True:"),
+    "mass-of-the-token-itself": ("uncovered[i]", "uncovered[i - 1]"),
+    "forgets-the-prefix": ("weights[-1] * target_prob", "target_prob"),
+    "weights-above-one": ("min(1.0, weights[-1] * target_prob / draft_prob)", "weights[-1] * target_prob / draft_prob"),
+    "forgets-the-rest-of-the-denominator": ("(mass + 1.0 - weight)", "mass"),
+    "bonus-from-the-first-row": ("emission = row", "emission = target.rows(0, 1)"),
+}
+
+
+# After token 1 the first draft token often leaves a prefix weight of 2/3, and behind it two tokens are left to cover,
+# in other proportions for weight 2/3 than for weight 1.
+BLOCK_TARGET = [[0.2, 0.5, 0.3], [0.4, 0.3, 0.3], [0.3, 0.2, 0.5]]
+BLOCK_DRAFT = [[0.8, 0.1, 0.1], [0.6, 0.2, 0.2], [0.1, 0.3, 0.6]]
+
+
+def block_distance(rule: Rule) -> float:
+    """How far three tokens are from the target's law."""
+    law = generation_law(
+        target=by_last_token(BLOCK_TARGET),
+        draft=by_last_token(BLOCK_DRAFT),
+        rule=rule,
+        horizons=fixed(2),
+        prompt=PROMPT,
+        num_tokens=3,
+    )
+    return distance(law, chain_law(lambda context: BLOCK_TARGET[context[-1]], PROMPT, 3))
+
+
+@pytest.mark.parametrize(("old", "new"), BLOCK_MUTANTS.values(), ids=BLOCK_MUTANTS.keys())
+def test_broken_block_verification_is_red(old: str, new: str) -> None:
+    """The errors seen in serving engines first: an early end of the search, and the residual of the other rule."""
+    mutant = mutated(block_verification, old, new)
+    assert block_distance(BlockVerification()) <= TOLERANCE
+    assert block_distance(FunctionRule(mutant)) > RED
+
+
+@pytest.mark.parametrize("old", ["number < weight", "number * (mass + 1.0 - weight) < mass"])
+def test_less_or_equal_in_block_verification_is_red(old: str) -> None:
+    """A token that the target excludes must not pass at u = 0, at the last position or before it.
+
+    All prefix weights here are 0 or 1, so that a grid of two points decides without rounding.
+    """
+    target_rows = [[0.0, 1.0], [0.5, 0.5]]
+
+    def missed_by(rule: Rule) -> float:
+        law = generation_law(
+            target=by_last_token(target_rows),
+            draft=constant([0.5, 0.5]),
+            rule=rule,
+            horizons=fixed(2),
+            prompt=(0,),
+            num_tokens=3,
+            grid=2,
+        )
+        return distance(law, chain_law(lambda context: target_rows[context[-1]], (0,), 3))
+
+    assert missed_by(BlockVerification()) <= 1e-15
+    assert missed_by(FunctionRule(mutated(block_verification, old, old.replace("<", "<=")))) > RED
+
+
+AGREEMENT_MUTANTS: dict[str, tuple[str, str]] = {
+    "corrects-with-the-draft-token": ("PointLaw(drawn[accepted", "PointLaw(proposal.token_ids[accepted"),
+    "corrects-from-the-target-afresh": (
+        "PointLaw(drawn[accepted : accepted + 1], target.vocab_size)",
+        "target.rows(accepted, accepted + 1)",
+    ),
+    "keeps-what-agrees-anywhere": (".cumprod(0)", ""),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), AGREEMENT_MUTANTS.values(), ids=AGREEMENT_MUTANTS.keys())
+def test_broken_agreement_is_red(old: str, new: str) -> None:
+    """A second draw after a disagreement gives the draft's token another chance."""
+    mutant = mutated(agreement, old, new)
+    assert dyadic_distance(Agreement(), fixed(2), COARSE) <= 1e-15
+    assert dyadic_distance(FunctionRule(mutant), fixed(2), COARSE) > RED
+
+
 RESIDUAL_MUTANTS: dict[str, tuple[str, str]] = {
-    "sign-reversed": ("target.dense() - draft.dense()", "draft.dense() - target.dense()"),
+    "sign-reversed": ("target_weight * target.dense() - draft.dense()", "draft.dense() - target.dense()"),
     "absolute": (".clamp(min=0.0)", ".abs()"),
 }
 

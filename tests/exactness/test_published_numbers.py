@@ -11,13 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.distributions import DenseLaw, Law, PointLaw, SamplingParams, law_from_logits, overlap, stack_laws
-from forerun.verification import Proposal, TokenLevel, token_level
+from forerun.verification import (
+    Agreement,
+    BlockVerification,
+    Greedy,
+    Lenient,
+    Proposal,
+    Rule,
+    TokenLevel,
+    TypicalAcceptance,
+    token_level,
+)
 from tests.exactness.enumerate import (
     FINE,
     Horizons,
     Model,
     PreDraft,
     Tokens,
+    chain_law,
     draws,
     generation_law,
     marginal,
@@ -28,18 +39,29 @@ from tests.exactness.tables import Table, always, constant, plain_row
 
 TOLERANCE = 1e-12
 RULE = TokenLevel()
+BLOCK, AGREEMENT = BlockVerification(), Agreement()
+EXACT = pytest.mark.parametrize("rule", [RULE, BLOCK, AGREEMENT], ids=lambda rule: rule.name)
+AT_TEMPERATURE_ZERO = pytest.mark.parametrize(
+    "rule",
+    [RULE, BLOCK, AGREEMENT, Greedy(), TypicalAcceptance(), Lenient(0.1)],
+    ids=lambda rule: rule.name,
+)
 LAST_BELOW_ONE = 1.0 - 2.0**-53
 
 
 def output_law(
-    target: Model, draft: Model, claimed: Model | None = None, horizons: Horizons | None = None
+    target: Model,
+    draft: Model,
+    claimed: Model | None = None,
+    horizons: Horizons | None = None,
+    rule: Rule = RULE,
 ) -> list[float]:
     """Law of the first output token after one draft token."""
     law = generation_law(
         target=target,
         draft=draft,
         claimed=claimed,
-        rule=RULE,
+        rule=rule,
         horizons=horizons or fixed(1),
         prompt=(),
         num_tokens=1,
@@ -47,13 +69,13 @@ def output_law(
     return marginal(law, 0, target(()).vocab_size)
 
 
-def acceptance(target: Model, draft: Model, claimed: Model | None = None) -> float:
+def acceptance(target: Model, draft: Model, claimed: Model | None = None, rule: Rule = RULE) -> float:
     """Probability that the first draft token stands."""
     tested = (claimed or draft)(())
     return sum(
         token_weight * weight
         for token, token_weight in draws(draft(()), FINE)
-        for outcome, weight in outcomes(RULE, (target(()), target((token,))), (tested,), (token,), FINE)
+        for outcome, weight in outcomes(rule, (target(()), target((token,))), (tested,), (token,), FINE)
         if outcome.accepted == 1
     )
 
@@ -77,10 +99,18 @@ def ones(value: float, count: int) -> torch.Tensor:
 class TestEqualLaws:
     """C02: draft = target is accepted always (seen: 0.38 by comparing samples, 0.5 by argmax drafts)."""
 
-    def test_acceptance_is_one(self) -> None:
+    @pytest.mark.parametrize("rule", [RULE, BLOCK], ids=lambda rule: rule.name)
+    def test_acceptance_is_one(self, rule: Rule) -> None:
         law = constant([0.5, 0.3, 0.2])
-        assert acceptance(law, law) == 1.0
+        assert acceptance(law, law, rule=rule) == 1.0
         assert float(overlap(law(()), law(()))) == 1.0
+
+    def test_agreement_pays_for_its_freedom(self) -> None:
+        """The two numbers seen, 0.38 and 0.5, are those of agreement; its output law is right all the same."""
+        law = constant([0.5, 0.3, 0.2])
+        assert acceptance(law, law, rule=AGREEMENT) == pytest.approx(0.38, abs=TOLERANCE)
+        assert acceptance(law, always(0, 3), rule=AGREEMENT) == pytest.approx(0.5, abs=TOLERANCE)
+        assert output_law(law, law, rule=AGREEMENT) == pytest.approx([0.5, 0.3, 0.2], abs=TOLERANCE)
 
     @given(
         weights=st.lists(st.floats(1e-300, 1.0), min_size=2, max_size=6),
@@ -92,16 +122,18 @@ class TestEqualLaws:
         for token in range(len(weights)):
             if float(law.prob_of(torch.tensor([token]))) > 0.0:
                 proposal = Proposal(torch.tensor([token]), law)
-                assert token_level(stack_laws([law, law]), proposal, uniforms=ones(uniform, 1)).accepted == 1
+                for rule in (RULE, BLOCK):
+                    assert rule.verify(stack_laws([law, law]), proposal, uniforms=ones(uniform, 1)).accepted == 1
 
 
 class TestDeterministicDraft:
     """C03: an argmax draft has a one-hot law."""
 
-    def test_one_hot_law(self) -> None:
+    @EXACT
+    def test_one_hot_law(self, rule: Rule) -> None:
         target = constant([0.6, 0.4])
-        assert acceptance(target, always(0, 2)) == pytest.approx(0.6, abs=TOLERANCE)
-        assert output_law(target, always(0, 2)) == pytest.approx([0.6, 0.4], abs=TOLERANCE)
+        assert acceptance(target, always(0, 2), rule=rule) == pytest.approx(0.6, abs=TOLERANCE)
+        assert output_law(target, always(0, 2), rule=rule) == pytest.approx([0.6, 0.4], abs=TOLERANCE)
 
     def test_raw_law_instead_is_biased(self) -> None:
         """Transformers issue 32867: min(1, 0.6 / 0.8) for an argmax draft."""
@@ -151,18 +183,30 @@ class TestTruncation:
 class TestZeroOnOneSide:
     """C06."""
 
+    @EXACT
     @pytest.mark.parametrize("uniform", [0.0, 5e-324, 0.5, LAST_BELOW_ONE])
-    def test_excluded_token_is_never_accepted(self, uniform: float) -> None:
+    def test_excluded_token_is_never_accepted(self, uniform: float, rule: Rule) -> None:
         """A target of zero is rejected at u = 0 too (vllm-ascend issue 13730)."""
         target, draft = rows([0.0, 1.0], [0.5, 0.5]), rows([0.5, 0.5])
-        outcome = token_level(target, Proposal(torch.tensor([0]), draft), uniforms=ones(uniform, 1))
+        outcome = rule.verify(target, Proposal(torch.tensor([0]), draft), uniforms=ones(uniform, 1))
         assert outcome.accepted == 0
         assert outcome.emission.dense().tolist() == [[0.0, 1.0]]
         assert outcome.accept_probabilities.tolist() == [0.0]
 
-    def test_token_the_draft_cannot_propose_comes_out(self) -> None:
+    @EXACT
+    @pytest.mark.parametrize("uniform", [0.0, LAST_BELOW_ONE])
+    def test_nothing_stands_behind_an_excluded_token(self, uniform: float, rule: Rule) -> None:
+        """Block verification looks on after a failure, and must find nothing there."""
+        target, draft = rows([0.0, 1.0], [0.5, 0.5], [1.0, 0.0]), rows([0.5, 0.5], [0.25, 0.75])
+        outcome = rule.verify(target, Proposal(torch.tensor([0, 0]), draft), uniforms=ones(uniform, 2))
+        assert outcome.accepted == 0
+        assert outcome.prefix_weights.tolist() == [0.0, 0.0]
+        assert outcome.emission.dense().tolist() == [[0.0, 1.0]]
+
+    @EXACT
+    def test_token_the_draft_cannot_propose_comes_out(self, rule: Rule) -> None:
         target, draft = constant([0.25, 0.45, 0.3]), constant([0.5, 0.5, 0.0])
-        assert output_law(target, draft) == pytest.approx([0.25, 0.45, 0.3], abs=TOLERANCE)
+        assert output_law(target, draft, rule=rule) == pytest.approx([0.25, 0.45, 0.3], abs=TOLERANCE)
 
 
 def test_tiny_probabilities_do_not_underflow() -> None:
@@ -185,12 +229,13 @@ def test_tiny_temperatures_are_greedy_or_as_good(temperature: float, dtype: torc
     assert law.sample(uniforms=ones(LAST_BELOW_ONE, 1)).tolist() == [0]
 
 
+@AT_TEMPERATURE_ZERO
 @pytest.mark.parametrize(("proposed", "accepted"), [(0, 1), (1, 0)])
-def test_greedy_tie_goes_to_the_lowest_id(proposed: int, accepted: int) -> None:
+def test_greedy_tie_goes_to_the_lowest_id(proposed: int, accepted: int, rule: Rule) -> None:
     """C12: plain and verifying path must break the tie alike."""
     target = law_from_logits(torch.tensor([[1.0, 1.0, 0.0]] * 2), SamplingParams(temperature=0.0))
     proposal = Proposal(torch.tensor([proposed]), PointLaw(torch.tensor([proposed]), 3))
-    outcome = token_level(target, proposal, uniforms=ones(0.0, 1))
+    outcome = rule.verify(target, proposal, uniforms=ones(0.0, 1))
     assert outcome.accepted == accepted
     assert outcome.emission.sample(uniforms=ones(0.9, 1)).tolist() == [0]
 
@@ -203,16 +248,17 @@ def test_a_single_draft_token_is_verified() -> None:
     assert outcome.emission.sample(uniforms=ones(0.0, 1)).tolist() == [2]
 
 
+@AT_TEMPERATURE_ZERO
 @pytest.mark.parametrize(
     ("horizon", "wrong_at"), [(horizon, wrong) for horizon in range(1, 5) for wrong in range(horizon)]
 )
-def test_a_rejected_position_keeps_its_own_correction(horizon: int, wrong_at: int) -> None:
+def test_a_rejected_position_keeps_its_own_correction(horizon: int, wrong_at: int, rule: Rule) -> None:
     """C14: the token after a rejection at j is the choice of target row j, not of the row after it."""
     choices = torch.tensor([3, 1, 4, 2, 0][: horizon + 1])
     drafted = choices[:horizon].clone()
     drafted[wrong_at] = (drafted[wrong_at] + 1) % 5
     proposal = Proposal(drafted, PointLaw(drafted, 5))
-    outcome = token_level(PointLaw(choices, 5), proposal, uniforms=ones(0.0, horizon))
+    outcome = rule.verify(PointLaw(choices, 5), proposal, uniforms=ones(0.0, horizon))
     assert outcome.accepted == wrong_at
     assert outcome.emission.sample(uniforms=ones(0.0, 1)).tolist() == [int(choices[wrong_at])]
 
@@ -222,25 +268,29 @@ class TestCuttingAfterLooking:
 
     fair = (0.5, 0.5)
 
-    def second_token(self, horizons: Horizons) -> list[float]:
+    def second_token(self, horizons: Horizons, rule: Rule = RULE) -> list[float]:
         law = generation_law(
             target=constant(self.fair),
             draft=constant(self.fair),
-            rule=RULE,
+            rule=rule,
             horizons=horizons,
             prompt=(),
             num_tokens=2,
         )
         return marginal(law, 1, 2)
 
-    def test_fair_coin(self) -> None:
-        """Drop the second draft token if it is 0: P(second = 1) = 3/4."""
+    @pytest.mark.parametrize(
+        ("rule", "seen"), [(RULE, 0.75), (BLOCK, 0.75), (AGREEMENT, 0.5)], ids=["token-level", "block", "agreement"]
+    )
+    def test_fair_coin(self, rule: Rule, seen: float) -> None:
+        """Drop the second draft token if it is 0: P(second = 1) = 3/4, unless the target draws its own."""
         dropping = Horizons(lambda _: {2: 1.0}, cut=lambda _, drafted: 1 + drafted[1])
-        assert self.second_token(dropping)[1] == pytest.approx(0.75, abs=TOLERANCE)
+        assert self.second_token(dropping, rule)[1] == pytest.approx(seen, abs=TOLERANCE)
 
-    def test_stopping_before_the_draw_is_exact(self) -> None:
+    @EXACT
+    def test_stopping_before_the_draw_is_exact(self, rule: Rule) -> None:
         stopping = Horizons(lambda _: {2: 1.0}, stop=lambda _, drafted: drafted == (0,))
-        assert self.second_token(stopping)[1] == pytest.approx(0.5, abs=TOLERANCE)
+        assert self.second_token(stopping, rule)[1] == pytest.approx(0.5, abs=TOLERANCE)
 
     def test_discard_on_low_draft_probability(self) -> None:
         """Draft (0.6, 0.4), target (0.5, 0.5), tokens drawn with probability below 1/2 discarded: P(0) = 0.7."""
@@ -277,25 +327,44 @@ class TestThroughputScheduler:
         horizons = Horizons(lambda _: {2: 1.0}, cut=self.global_best)
         biased = output_law(constant(self.target), constant(self.draft), horizons=horizons)
         assert biased == pytest.approx([0.85, 0.15], abs=TOLERANCE)
+        block = output_law(constant(self.target), constant(self.draft), horizons=horizons, rule=BLOCK)
+        assert abs(block[0] - 0.7) > 0.1
+        agreement = output_law(constant(self.target), constant(self.draft), horizons=horizons, rule=AGREEMENT)
+        assert agreement == pytest.approx([0.7, 0.3], abs=TOLERANCE)
 
+    @EXACT
     @pytest.mark.parametrize("one_token_rate", [0.5, 0.9], ids=["drops-at-once", "drops-later"])
-    def test_with_the_break(self, one_token_rate: float) -> None:
+    def test_with_the_break(self, one_token_rate: float, rule: Rule) -> None:
         self.steps_per_second = (1.0, one_token_rate, 0.45)
         horizons = Horizons(lambda _: {2: 1.0}, cut=self.stop_at_first_drop)
-        law = output_law(constant(self.target), constant(self.draft), horizons=horizons)
+        law = output_law(constant(self.target), constant(self.draft), horizons=horizons, rule=rule)
         assert law == pytest.approx([0.7, 0.3], abs=TOLERANCE)
 
 
-def test_expected_accepted_tokens_of_two() -> None:
-    """C17, token-wise half: 10/9 for target (1/3, 2/3), draft (2/3, 1/3), horizon 2."""
+@pytest.mark.parametrize(
+    ("rule", "accepted"),
+    [(RULE, 10 / 9), (BLOCK, 11 / 9), (AGREEMENT, 4 / 9 + 16 / 81)],
+    ids=["token-level", "block", "agreement"],
+)
+def test_expected_accepted_tokens_of_two(rule: Rule, accepted: float) -> None:
+    """C17: 10/9 and 11/9 for target (1/3, 2/3), draft (2/3, 1/3), horizon 2; the output law is the same."""
     target, draft = constant([1 / 3, 2 / 3])(()), constant([2 / 3, 1 / 3])(())
     expected = sum(
         first_weight * second_weight * weight * outcome.accepted
         for first, first_weight in draws(draft, FINE)
         for second, second_weight in draws(draft, FINE)
-        for outcome, weight in outcomes(RULE, (target,) * 3, (draft,) * 2, (first, second), FINE)
+        for outcome, weight in outcomes(rule, (target,) * 3, (draft,) * 2, (first, second), FINE)
     )
-    assert expected == pytest.approx(10 / 9, abs=TOLERANCE)
+    assert expected == pytest.approx(accepted, abs=TOLERANCE)
+    law = generation_law(
+        target=constant([1 / 3, 2 / 3]),
+        draft=constant([2 / 3, 1 / 3]),
+        rule=rule,
+        horizons=fixed(2),
+        prompt=(),
+        num_tokens=3,
+    )
+    assert law == pytest.approx(chain_law(lambda _: [1 / 3, 2 / 3], (), 3), abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("seed_uniform", [0.0, 0.3, LAST_BELOW_ONE])

@@ -5,15 +5,19 @@ import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from forerun.distributions import DenseLaw, Law, PointLaw, Purpose, Streams
-from forerun.verification import Proposal, token_level
+from forerun.recipes import RULES, rule_named
+from forerun.verification import Proposal
 
 VOCAB_SIZE = 49152
 HORIZON = 8
+CASES = [
+    (name, kind) for name in RULES for kind in ("sampled", "one-hot", "greedy") if name != "greedy" or kind == name
+]
 
 
-@pytest.mark.benchmark(group="token-level, horizon 8, vocabulary 49152")
-@pytest.mark.parametrize("kind", ["sampled", "one-hot", "greedy"])
-def test_token_level(benchmark: BenchmarkFixture, kind: str) -> None:
+@pytest.mark.benchmark(group="verification, horizon 8, vocabulary 49152")
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_verification(benchmark: BenchmarkFixture, name: str, kind: str) -> None:
     logits = torch.randn(HORIZON + 1, VOCAB_SIZE, generator=torch.Generator().manual_seed(0)) * 3.0
     numbers = Streams(0).uniforms(Purpose.ACCEPT, 0, HORIZON)
     target: Law = DenseLaw.from_log_weights(logits)
@@ -23,4 +27,5 @@ def test_token_level(benchmark: BenchmarkFixture, kind: str) -> None:
     if kind == "greedy":
         target = PointLaw(logits.argmax(-1), VOCAB_SIZE)
     proposal = Proposal(draft.sample(uniforms=numbers), draft)
-    assert benchmark(token_level, target, proposal, uniforms=numbers).accepted <= HORIZON
+    verify = rule_named(name, lossy=True).verify
+    assert benchmark(verify, target, proposal, uniforms=numbers).accepted <= HORIZON

@@ -16,6 +16,7 @@ from forerun.engine import generate as start_generation
 from forerun.errors import ForerunError
 from forerun.horizons import HorizonPolicy
 from forerun.models import EMBEDDED_TARGET, load_target
+from forerun.recipes import RULES, rule_named
 
 
 @with_sampling_options
@@ -28,6 +29,8 @@ def generate(
         str, typer.Option(help="auto (the shipped one), none, prompt-lookup, a drafter folder, or model:NAME.")
     ] = "auto",
     horizon: Annotated[str, typer.Option(help="Tokens to draft each round, or amtp.")] = "amtp",
+    rule: Annotated[str, typer.Option(help=f"Which draft tokens stand: {', '.join(RULES)}.")] = "token-level",
+    lossy: Annotated[bool, typer.Option("--lossy", help="Allow a rule that changes the output law.")] = False,
     max_new_tokens: Annotated[int, typer.Option(help="Cap on the answer, in tokens.")] = 256,
     stop: Annotated[list[str] | None, typer.Option(help="Text that ends the answer; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Of every draw.")] = 0,
@@ -35,9 +38,9 @@ def generate(
     optimize: Annotated[bool, typer.Option(help="Lay weights out for narrow verification passes.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Decode one prompt exactly, with or without a drafter."""
+    """Decode one prompt, with or without a drafter; exactly, unless a lossy rule is asked for."""
     sampling.check()
-    policy = _policy(horizon)
+    policy, acceptance = _policy(horizon), rule_named(rule, lossy=lossy)
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise ForerunError("the prompt is empty; give some text")
@@ -55,6 +58,7 @@ def generate(
         stop=stop or (),
         raw=raw,
         seed=seed,
+        rule=acceptance,
     )
     if not as_json:
         for piece in answer.stream():
@@ -81,7 +85,7 @@ def generate(
         if tau is not None and speed is not None:
             Console(stderr=True).print(
                 f"{totals.emitted + 1} tokens, {totals.rounds} rounds, tau {tau:.2f}, {speed:.1f} tokens/s "
-                f"(prefill excluded), ended by {answer.finish}",
+                f"(prefill excluded), ended by {answer.finish}{'' if answer.exact else f', not exact: rule {rule}'}",
                 style="dim",
             )
 

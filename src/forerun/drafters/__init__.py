@@ -1,6 +1,7 @@
 """Drafters: things that propose tokens, each with the law the tokens were drawn from."""
 
 from forerun.drafters.draft_model import DraftModel
+from forerun.drafters.draft_model_tree import DraftModelTree
 from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.dspark import DSparkConfig, DSparkDrafter
@@ -13,6 +14,7 @@ __all__ = [
     "DSparkConfig",
     "DSparkDrafter",
     "DraftModel",
+    "DraftModelTree",
     "DraftVocabulary",
     "Drafter",
     "DrafterSession",

@@ -12,7 +12,7 @@ from torch import Tensor
 from forerun.distributions import Processing
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.drawing import draw_chain
-from forerun.errors import ForerunError
+from forerun.drafters.small_model import SmallModelReader, check_vocabularies
 from forerun.models import Target
 from forerun.verification import Proposal
 
@@ -31,11 +31,7 @@ class DraftModel(Drafter):
     """
 
     def __init__(self, model: Target, target: Target, *, max_horizon: int = 16) -> None:
-        if model.vocab_size != target.vocab_size:
-            raise ForerunError(
-                f"draft model {model.name} has {model.vocab_size} tokens, {target.name} has {target.vocab_size}; "
-                "choose a pair that shares one tokenizer"
-            )
+        check_vocabularies(model, target)
         self.model = model
         self._max_horizon = max_horizon
 
@@ -71,35 +67,33 @@ class DraftModel(Drafter):
 
 @final
 class DraftModelSession(DrafterSession):
-    """The small model's cache; tokens wait in ``_pending`` until the next draft needs them."""
+    """What the small model has read of one request."""
 
     def __init__(self, model: Target) -> None:
-        self._model = model
-        self._cache = model.new_cache()
-        self._pending: list[int] = []
+        self._vocab_size = model.vocab_size
+        self._reader = SmallModelReader(model)
 
     @property
     def length(self) -> int:
         """Tokens taken in."""
-        return self._cache.length + len(self._pending)
+        return self._reader.length
 
     def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
-        """See :class:`DrafterSession`; features are ignored."""
-        self._pending += token_ids.tolist()
+        """See :class:`ProposerSession`; features are ignored."""
+        self._reader.extend(token_ids)
 
     def propose(
         self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
     ) -> Proposal:
         """See :class:`DrafterSession`."""
         committed = self.length
-        unseen = [*self._pending, last_token]
-        self._pending = []
 
         def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
-            fresh = torch.tensor(drafted[-1:] if drafted else unseen)
-            return self._model.forward(fresh, self._cache, num_logits=1).logits
+            if not drafted:
+                return self._reader.read_up_to(last_token)
+            return self._reader.read(torch.tensor(drafted[-1:]), num_logits=1)
 
-        proposal = draw_chain(next_logits, horizon, processing, vocab_size=self._model.vocab_size, uniforms=uniforms)
+        proposal = draw_chain(next_logits, horizon, processing, vocab_size=self._vocab_size, uniforms=uniforms)
         # The drafts may be rejected; the committed tokens come back through extend, so their keys are written again.
-        self._cache.rollback(committed)
+        self._reader.back_to(committed)
         return proposal

@@ -19,7 +19,7 @@ from forerun.engine.request import Request
 from forerun.errors import ForerunError
 from forerun.horizons import AMTP, FixedHorizon, HorizonPolicy
 from forerun.models import Target, TransformersTarget
-from forerun.verification import Rule, TokenLevel, TreeRule, TreeTokenLevel
+from forerun.verification import Greedy, Rule, TokenLevel, TreeRule, TreeTokenLevel
 
 
 def generate(
@@ -62,12 +62,12 @@ def generate(
     Raises:
         ForerunError: empty prompt, prompt longer than the context, ids outside the vocabulary (in ``sampling`` too),
             stop strings without a tokenizer, a horizon above the drafter's maximum, a horizon without a drafter, or a
-            rule that does not fit the drafter.
+            rule that does not fit the drafter or the temperature.
     """
     settings = _Settings(
         target=target,
         drafter=drafter,
-        rule=_rule(rule, drafter),
+        rule=_rule(rule, drafter, sampling),
         sampling=SamplingParams() if sampling is None else sampling,
         max_new_tokens=max_new_tokens,
         stop=stop,
@@ -139,7 +139,7 @@ def generate_batch(
     settings = _Settings(
         target=target,
         drafter=drafter,
-        rule=_rule(rule, drafter),
+        rule=_rule(rule, drafter, sampling),
         sampling=SamplingParams() if sampling is None else sampling,
         max_new_tokens=max_new_tokens,
         stop=stop,
@@ -248,7 +248,11 @@ def _policy(horizon: int | HorizonPolicy | None, drafter: Drafter | TreeDrafter 
     return FixedHorizon(horizon)
 
 
-def _rule(rule: Rule | TreeRule | None, drafter: Drafter | TreeDrafter | None) -> Rule | TreeRule:
+def _rule(
+    rule: Rule | TreeRule | None, drafter: Drafter | TreeDrafter | None, sampling: SamplingParams | None
+) -> Rule | TreeRule:
+    if isinstance(rule, Greedy) and (sampling is None or not sampling.greedy):
+        raise ForerunError("rule greedy is for temperature 0 only; set the temperature to 0 or take another rule")
     trees = isinstance(drafter, TreeDrafter)
     if rule is None:
         return TreeTokenLevel() if trees else TokenLevel()

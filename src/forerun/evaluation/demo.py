@@ -77,6 +77,7 @@ class _Measured:
     temperature: float
     pair: tuple[str, int]  # prompt and seed
     totals: RoundTotals
+    exact: bool
 
 
 def split_prompts(prompts: list[DemoPrompt], per_task: int) -> tuple[list[DemoPrompt], list[DemoPrompt]]:
@@ -144,7 +145,8 @@ def run_demo(
                         request=request,
                     )
                     totals = answer.totals
-                    measured.append(_Measured(arm.name, prompt.task, temperature, (prompt.id, seed), totals))
+                    pair = (prompt.id, seed)
+                    measured.append(_Measured(arm.name, prompt.task, temperature, pair, totals, answer.exact))
                     if prompt == measured_prompts[0] and seed == config.seeds[0]:
                         traces.append(_trace(target, answer, arm.name, prompt, temperature))
                     on_answer()
@@ -179,7 +181,8 @@ def _runs(measured: list[_Measured]) -> list[dict[str, Any]]:
             own = {each.pair: each.totals for each in chosen if (each.temperature, each.arm) == (temperature, arm)}
             plain = {each.pair: each.totals for each in chosen if (each.temperature, each.arm) == (temperature, PLAIN)}
             ratio = None if arm == PLAIN else speed_ratio(_pairs(own, plain), seed=0)
-            runs.append(_run(arm, task, temperature, list(own.values()), ratio))
+            exact = all(each.exact for each in chosen if each.arm == arm)
+            runs.append(_run(arm, task, temperature, list(own.values()), exact, ratio))
     # arms are listed in the order in which they first appear: plain, the fixed ones of all temperatures, adaptive
     return sorted(runs, key=lambda run: (run["arm"] != PLAIN, run["arm"] == ADAPTIVE))
 
@@ -197,7 +200,7 @@ def _pairs(own: dict[Any, RoundTotals], plain: dict[Any, RoundTotals]) -> list[S
 
 
 def _run(
-    arm: str, task: str, temperature: float, answers: list[RoundTotals], ratio: SpeedRatio | None
+    arm: str, task: str, temperature: float, answers: list[RoundTotals], exact: bool, ratio: SpeedRatio | None
 ) -> dict[str, Any]:
     total = sum(answers, RoundTotals())
     padding = len(total.drafted_by_position) - len(total.accepted_by_position)
@@ -205,7 +208,7 @@ def _run(
         "arm": arm,
         "task": task,
         "temperature": temperature,
-        "exact": True,
+        "exact": exact,
         "num_prompts": len(answers),
         "rounds": total.rounds,
         "emitted_tokens": total.emitted,

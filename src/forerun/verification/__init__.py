@@ -6,6 +6,7 @@ Pure functions of laws and uniform numbers. The package knows nothing of models,
 from forerun.verification.agreement import Agreement, agreement
 from forerun.verification.block import BlockVerification, block_verification
 from forerun.verification.candidates import Candidates
+from forerun.verification.exclusion import excluding
 from forerun.verification.greedy import Greedy, greedy
 from forerun.verification.lenient import Lenient, lenient
 from forerun.verification.multi_round import multi_round
@@ -17,7 +18,7 @@ from forerun.verification.target_only import TargetOnly, target_only
 from forerun.verification.token_level import TokenLevel, token_level
 from forerun.verification.tree_agreement import TreeAgreement, tree_agreement
 from forerun.verification.tree_outcome import TreeOutcome
-from forerun.verification.tree_proposal import TreeProposal
+from forerun.verification.tree_proposal import ROOT, TreeProposal
 from forerun.verification.tree_rule import TreeRule
 from forerun.verification.tree_token_level import TreeTokenLevel
 from forerun.verification.typical import MEDUSA_DELTA, MEDUSA_EPSILON, TypicalAcceptance, typical_acceptance
@@ -25,6 +26,7 @@ from forerun.verification.typical import MEDUSA_DELTA, MEDUSA_EPSILON, TypicalAc
 __all__ = [
     "MEDUSA_DELTA",
     "MEDUSA_EPSILON",
+    "ROOT",
     "Agreement",
     "BlockVerification",
     "Candidates",
@@ -44,6 +46,7 @@ __all__ = [
     "TypicalAcceptance",
     "agreement",
     "block_verification",
+    "excluding",
     "greedy",
     "lenient",
     "multi_round",
