@@ -12,7 +12,13 @@ import torch
 from forerun import environment
 
 
-def interleaved(ways: Mapping[str, Callable[[], object]], *, repeats: int, warmups: int = 1) -> dict[str, list[float]]:
+def interleaved(
+    ways: Mapping[str, Callable[[], object]],
+    *,
+    repeats: int,
+    warmups: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Seconds of each way, ``repeats`` times in turn; each turn begins with another way."""
     names = list(ways)
     for name in names:
@@ -22,9 +28,9 @@ def interleaved(ways: Mapping[str, Callable[[], object]], *, repeats: int, warmu
     for turn in range(repeats):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
-            started = time.perf_counter()
+            started = clock()
             ways[name]()
-            seconds[name].append(time.perf_counter() - started)
+            seconds[name].append(clock() - started)
     return seconds
 
 

@@ -14,11 +14,12 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from forerun.environment import cpu_name, library_versions, source_commit
+from benchmarks.timing import interleaved, machine
 from forerun.models import TransformersTarget, load_target
 
 WIDTHS = (1, 2, 4, 8, 16)
@@ -71,16 +72,16 @@ def measure(
     caches = {variant: target.new_cache() for variant, target in targets.items()}
     for variant, target in targets.items():
         target.forward(ids[:context], caches[variant], num_logits=1)
-    seconds: dict[tuple[str, int], list[float]] = {(variant, width): [] for variant in variants for width in widths}
-    for repeat in range(repeats + 1):
-        for (variant, width), values in seconds.items():
-            started = time.process_time()
-            targets[variant].forward(ids[context : context + width], caches[variant])
-            passed = time.process_time() - started
-            caches[variant].rollback(context)
-            if repeat > 0:  # the first round warms up: packing scratch, compilation
-                values.append(passed)
-    medians = {key: 1e3 * statistics.median(values) for key, values in seconds.items()}
+
+    def one_pass(variant: str, width: int) -> None:
+        targets[variant].forward(ids[context : context + width], caches[variant])
+        caches[variant].rollback(context)
+
+    cells = {(variant, width): f"{variant} {width}" for variant in variants for width in widths}
+    seconds = interleaved(
+        {name: partial(one_pass, *cell) for cell, name in cells.items()}, repeats=repeats, clock=time.process_time
+    )
+    medians = {cell: 1e3 * statistics.median(seconds[name]) for cell, name in cells.items()}
     return {
         "benchmark": "verify_width",
         "target": name,
@@ -91,8 +92,7 @@ def measure(
         "ratio_to_first_width": {
             v: {str(w): round(medians[v, w] / medians[v, widths[0]], 3) for w in widths} for v in variants
         },
-        "environment": {"cpu": cpu_name(), "threads": torch.get_num_threads(), **library_versions()},
-        "commit": source_commit(),
+        "machine": machine(),
     }
 
 

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, GPTNeoConfig, Llama4TextConfig, P
 
 from forerun.errors import ForerunError
 from forerun.models import Block, TransformersTarget, load_target
+from forerun.models.grouped_attention import GROUPED
 from forerun.models.quiet import quiet_transformers
 from tests.support.batches import CheckedBatch, Piece
 from tests.support.families import FAMILIES, HEADS, WINDOW, random_model, write_model
@@ -120,6 +121,26 @@ def test_numbers_that_are_not_finite_leave_with_their_row(checked: CheckedBatch,
     checked.forward(Piece(late, [next(tokens)]), Piece(neighbour, [next(tokens) for _ in range(14)]))
     for row in (late, neighbour):
         checked.remove(row)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "gemma3", "gpt-neox"])
+def test_attention_without_copies_is_the_same_attention(family: str, tokens: Iterator[int]) -> None:
+    """Catches heads that read the keys of another group, and masks that do not follow them."""
+    models = [random_model(FAMILIES[family]()) for _ in range(2)]
+    for model in models:
+        nn.Module.to(model, torch.float64)
+    target = TransformersTarget(models[0], None, name=family, optimize=True)
+    assert (target.model.config._attn_implementation, models[1].config._attn_implementation) == (GROUPED, "sdpa")
+    checked = CheckedBatch(target, models[1], close=CLOSE)
+    first, second = checked.add(), checked.add()
+    checked.forward(Piece(first, [next(tokens) for _ in range(13)]))
+    checked.forward(Piece(first, [next(tokens)]))  # no mask
+    checked.forward(Piece(second, [next(tokens) for _ in range(3)]), Piece(first, [next(tokens)]))
+    for kept in ((0, 2, 5), (0, 1, 3)):
+        checked.forward(
+            Piece(second, [next(tokens) for _ in TREE], parents=TREE, kept=kept),
+            Piece(first, [next(tokens) for _ in range(4)]),
+        )
 
 
 def refused(config: PreTrainedConfig) -> TransformersTarget:

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from forerun.errors import ForerunError
 from forerun.models.attention_masks import additive
 from forerun.models.batch_cache import BatchCache
+from forerun.models.grouped_attention import GROUPED
 from forerun.models.packed_linear import can_pack, pack_linears
 from forerun.models.recorded_pass import PassOutputs, RecordedPasses, Recorder, cuda_graph
 from forerun.models.rectangle import Rectangle, RowBlock
@@ -26,7 +27,7 @@ from forerun.models.tokenizer import Tokenizer
 _FINAL_NORM_NAMES = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "final_norm")
 _FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 _MAX_RECORDED_WIDTH = 16
-_MASKED_IMPLEMENTATIONS = ("sdpa", "eager")  # that take any mask
+_MASKED_IMPLEMENTATIONS = ("sdpa", "eager", GROUPED)  # that take any mask
 _HASHED_VALUES_PER_TENSOR = 4096
 
 
@@ -131,7 +132,8 @@ class TransformersTarget(Target):
         model: a causal language model of transformers in evaluation mode.
         tokenizer: its tokenizer; ``None`` for models that read ids only (tests).
         name: what the user called it.
-        optimize: pack linear layers for narrow passes where a CPU allows it; record narrow passes as graphs on CUDA.
+        optimize: make narrow passes fast: attention that copies no keys, linear layers packed where a CPU allows it,
+            and on CUDA recordings (graphs).
         recorder: how to record narrow passes, for tests; ``optimize`` chooses it by the device.
 
     Raises:
@@ -175,6 +177,8 @@ class TransformersTarget(Target):
         self._takes_masks = (
             model._supports_attention_backend and self._config._attn_implementation in _MASKED_IMPLEMENTATIONS
         )
+        if optimize and model._supports_attention_backend and self._config._attn_implementation == "sdpa":
+            model.set_attn_implementation(GROUPED)
         self._recorder = recorder
         if optimize and self.device.type == "cuda" and model._can_compile_fullgraph and self._takes_masks:
             self._recorder = cuda_graph
