@@ -34,8 +34,9 @@ def load_target(
         name_or_path: ``smollm2-135m`` (embedded, downloaded once), a folder in transformers' format, or a hub id.
         dtype: ``float32``, ``bfloat16`` or ``float64``.
         device: a torch device, such as ``cpu`` or ``cuda:0``.
-        optimize: lay linear weights out for narrow verification passes, and let the process keep freed memory (both on
-            a CPU); greedy ids stay those of eager torch.
+        optimize: make narrow verification passes fast: attention that copies no keys; on a CPU linear weights laid out
+            for a few rows and freed memory kept by the process; on CUDA narrow passes recorded as graphs. Greedy ids
+            stay those of eager torch, but for near-ties.
 
     Raises:
         ForerunError: unknown name, unreadable or incomplete checkpoint, recurrent architecture.
