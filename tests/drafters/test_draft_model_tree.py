@@ -16,7 +16,7 @@ from tests.support.targets import random_table
 
 VOCAB = 5
 TARGET = random_table(1, vocab_size=VOCAB)
-SMALL = random_table(2, vocab_size=VOCAB)
+SMALL = random_table(2, vocab_size=VOCAB, order=4)  # sees whole paths and what stands before them
 IDS = [3, 1, 4, 1]
 LAST = 2
 BRANCHING = (2, 3, 1)
