@@ -251,6 +251,8 @@ def test_lambda_steers_by_the_batch_not_by_the_token() -> None:
         whole, share * forward_kl(target, logits) + (1 - share) * total_variation(target, logits)
     )
     assert not torch.allclose(whole, lk_lambda(target, logits))
+    steering = torch.full((HORIZON,), 0.5, dtype=torch.float64, requires_grad=True)
+    assert not lk_lambda(target, logits, acceptances=steering).requires_grad  # a weight, not a path for gradients
     pure = lk_lambda(target, logits, eta=0.0)
     torch.testing.assert_close(pure, forward_kl(target, logits))
 
