@@ -85,6 +85,9 @@ def test_a_tree_on_one_row_and_its_path_kept(checked: CheckedBatch, tokens: Iter
     for kept in ((0, 2, 5, 6), (0,), (0, 1, 4), ()):
         checked.forward(Piece(row, [next(tokens) for _ in TREE], parents=TREE, kept=kept))
         checked.forward(Piece(row, [next(tokens)]))
+    deep = (-1, 0, 0, *range(2, WINDOW + 3))  # its path is longer than the window, and lies one slot behind its depth
+    checked.forward(Piece(row, [next(tokens) for _ in deep], parents=deep, kept=(0, *range(2, len(deep)))))
+    checked.forward(Piece(row, [next(tokens)]))
     checked.remove(row)
 
 
@@ -109,18 +112,20 @@ def test_what_padding_holds_does_not_matter(checked: CheckedBatch, tokens: Itera
 @pytest.mark.parametrize("checked", ONE_OF_EACH_MASK, indirect=True)
 def test_numbers_that_are_not_finite_leave_with_their_row(checked: CheckedBatch, tokens: Iterator[int]) -> None:
     """Catches a broken request that poisons those after it: a hidden NaN times an attention weight of 0 is NaN."""
-    broken, neighbour = checked.add(), checked.add()
     embedding = checked.target.model.get_input_embeddings()
-    handle = embedding.register_forward_hook(lambda _module, _inputs, output: output * float("nan"))
-    broken.token_ids += [5] * 12
-    checked.target.forward(torch.tensor(broken.token_ids), broken.cache)
-    handle.remove()
-    checked.forward(Piece(neighbour, [next(tokens) for _ in range(3)]))
-    checked.remove(broken)
-    late = checked.add()
-    checked.forward(Piece(late, [next(tokens)]), Piece(neighbour, [next(tokens) for _ in range(14)]))
-    for row in (late, neighbour):
-        checked.remove(row)
+    for broken_is_last in (True, False):
+        rows = [checked.add(), checked.add()]
+        broken, neighbour = reversed(rows) if broken_is_last else rows
+        handle = embedding.register_forward_hook(lambda _module, _inputs, output: output * float("nan"))
+        broken.token_ids += [5] * 12
+        checked.target.forward(torch.tensor(broken.token_ids), broken.cache)
+        handle.remove()
+        checked.forward(Piece(neighbour, [next(tokens) for _ in range(3)]))
+        checked.remove(broken)
+        late = checked.add()
+        checked.forward(Piece(late, [next(tokens)]), Piece(neighbour, [next(tokens) for _ in range(14)]))
+        for row in (late, neighbour):
+            checked.remove(row)
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "gemma3", "gpt-neox"])
