@@ -120,10 +120,10 @@ def test_numbers_that_are_not_finite_leave_with_their_row(checked: CheckedBatch,
         broken.token_ids += [5] * 12
         checked.target.forward(torch.tensor(broken.token_ids), broken.cache)
         handle.remove()
-        checked.forward(Piece(neighbour, [next(tokens) for _ in range(3)]))
+        checked.forward(Piece(neighbour, [next(tokens) for _ in range(14)]))
         checked.remove(broken)
         late = checked.add()
-        checked.forward(Piece(late, [next(tokens)]), Piece(neighbour, [next(tokens) for _ in range(14)]))
+        checked.forward(Piece(late, [next(tokens)]), Piece(neighbour, [next(tokens)]))  # no padding hides what was left
         for row in (late, neighbour):
             checked.remove(row)
 
