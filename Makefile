@@ -2,7 +2,7 @@
 #   make demo    exact speculative decoding of the embedded model: plain, fixed and adaptive; DEMO_FLAGS=--quick for a short run
 #   make test    every test but the slow ones; make test-all runs those too
 #   make check   formatting, lint, types and layers
-#   make bench   timings of the library's own code, then paired ratios to plain decoding as one JSON line
+#   make bench   timings of single functions, the demonstration, then paired ratios as one JSON line; BENCH_FLAGS=--quick
 #   make docs    checked guide (docs/) and API pages (build/docs)
 #   make clean   removes .venv and everything built
 PYTHON ?= python3
@@ -11,6 +11,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 DEMO_FLAGS ?=
+BENCH_FLAGS ?=
 PYTEST_FLAGS ?=
 
 # One thread: on small shared machines two threads stall each other, and timings of one thread can be compared.
@@ -53,7 +54,8 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pytest --benchmark-enable --benchmark-only $(PYTEST_FLAGS)
 	mkdir -p build
-	$(BIN)/forerun demo $(DEMO_FLAGS) --json --page build/bench.html
+	$(BIN)/forerun demo $(DEMO_FLAGS) --page build/bench.html
+	$(BIN)/python -m benchmarks $(BENCH_FLAGS)
 
 docs: $(READY)
 	$(BIN)/python -m pytest docs tests/docs $(PYTEST_FLAGS)
