@@ -14,6 +14,8 @@ from forerun.models import TransformersTarget
 from tests.support.cli import forerun
 
 PROMPT = "the cat sat"
+FLOAT32 = 1e-5
+"""Rows of a batch are summed in another order than alone."""
 
 
 def answer(target_folder: Path, *options: str | Path, prompt: str = PROMPT, stdin: str = "") -> dict[str, Any]:
@@ -198,3 +200,30 @@ def test_rules_that_cannot_be_meant_are_refused(target_folder: Path, options: li
     finished = forerun("generate", PROMPT, "--target", target_folder, "--drafter", "none", *options)
     assert finished.code == 2
     assert message in finished.err and finished.err.count("\n") == 1
+
+
+def test_several_prompts_are_answered_together_each_as_alone(target_folder: Path, target: TransformersTarget) -> None:
+    """Catches answers in the wrong order, and a batch with other random numbers than single requests have."""
+    options = ["--drafter", "none", "--max-new-tokens", "9", "--seed", "4", "--num-return-sequences", "2"]
+    finished = forerun("generate", PROMPT, "dogs", "--target", target_folder, "--json", *options, "--logprobs", "2")
+    assert finished.code == 0, finished.err
+    lines = [json.loads(line) for line in finished.out.splitlines()]
+    assert len(lines) == 4
+    for number, prompt in enumerate([PROMPT, "dogs"]):
+        alone = generate(target, prompt, max_new_tokens=9, seed=4, request=number, logprobs=2)
+        first, second = lines[2 * number : 2 * number + 2]
+        assert first["token_ids"] == alone.token_ids != second["token_ids"]
+        assert alone.logprobs is not None
+        found = [each["logprob"] for each in first["logprobs"]]
+        assert found == pytest.approx([each.logprob for each in alone.logprobs], abs=FLOAT32)
+    shown = forerun("generate", PROMPT, "dogs", "--target", target_folder, *options)
+    assert shown.code == 0, shown.err
+    places = [shown.out.index(line["text"]) for line in lines]
+    assert places == sorted(places)
+    assert shown.out.startswith(f"[1] {PROMPT}\n")
+
+
+def test_log_probabilities_without_a_place_to_go_are_refused(target_folder: Path) -> None:
+    finished = forerun("generate", PROMPT, "--target", target_folder, "--logprobs", "2")
+    assert finished.code == 2
+    assert "--logprobs are part of the JSON line; add --json" in finished.err

@@ -1,18 +1,20 @@
-"""``forerun generate``: prompt in, text out, streamed."""
+"""``forerun generate``: prompts in, text out, streamed."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 from forerun.cli.data import Dtype, Json, Target
 from forerun.cli.drafter import pick_drafter
 from forerun.cli.sampling import SamplingOptions, with_sampling_options
-from forerun.engine import generate as start_generation
+from forerun.engine import BatchGeneration, Generation, generate_batch
 from forerun.errors import ForerunError
 from forerun.horizons import HorizonPolicy
 from forerun.models import EMBEDDED_TARGET, load_target
@@ -21,7 +23,10 @@ from forerun.recipes import RULES, rule_named
 
 @with_sampling_options
 def generate(
-    prompt: Annotated[str, typer.Argument(help="A user message, or raw text with --raw; - reads standard input.")],
+    prompts: Annotated[
+        list[str],
+        typer.Argument(metavar="PROMPT...", help="User messages, or raw text with --raw; - reads standard input."),
+    ],
     sampling: SamplingOptions,
     target: Target = EMBEDDED_TARGET.name,
     dtype: Dtype = "float32",
@@ -31,63 +36,108 @@ def generate(
     horizon: Annotated[str, typer.Option(help="Tokens to draft each round, or amtp.")] = "amtp",
     rule: Annotated[str, typer.Option(help=f"Which draft tokens stand: {', '.join(RULES)}.")] = "token-level",
     lossy: Annotated[bool, typer.Option("--lossy", help="Allow a rule that changes the output law.")] = False,
-    max_new_tokens: Annotated[int, typer.Option(help="Cap on the answer, in tokens.")] = 256,
-    stop: Annotated[list[str] | None, typer.Option(help="Text that ends the answer; repeatable.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Cap on an answer, in tokens.")] = 256,
+    num_return_sequences: Annotated[int, typer.Option(help="Answers for each prompt.")] = 1,
+    max_batch: Annotated[int, typer.Option(help="Answers decoded together; the others wait.")] = 16,
+    stop: Annotated[list[str] | None, typer.Option(help="Text that ends an answer; repeatable.")] = None,
+    logprobs: Annotated[
+        int | None, typer.Option(help="With --json: log-probabilities of the tokens, and of so many likeliest ones.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of every draw.")] = 0,
-    raw: Annotated[bool, typer.Option(help="Take the prompt as it is, without the chat template.")] = False,
+    raw: Annotated[bool, typer.Option(help="Take prompts as they are, without the chat template.")] = False,
     optimize: Annotated[bool, typer.Option(help="Lay weights out for narrow verification passes.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Decode one prompt, with or without a drafter; exactly, unless a lossy rule is asked for."""
+    """Decode prompts, with or without a drafter; exactly, unless a lossy rule is asked for.
+
+    One answer is streamed. Several are decoded together and printed one after the other; --json prints a line for each.
+    """
     sampling.check()
     policy, acceptance = _policy(horizon), rule_named(rule, lossy=lossy)
-    text = sys.stdin.read() if prompt == "-" else prompt
-    if not text.strip():
+    if logprobs is not None and not as_json:
+        raise ForerunError("--logprobs are part of the JSON line; add --json")
+    texts = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts]
+    if not all(text.strip() for text in texts):
         raise ForerunError("the prompt is empty; give some text")
     model = load_target(target, dtype=dtype, optimize=optimize)
     proposer = pick_drafter(drafter, model, optimize=optimize)
     if proposer is None and policy is None:
         policy = 0
-    answer = start_generation(
+    batch = generate_batch(
         model,
-        text,
+        texts,
+        num_return_sequences=num_return_sequences,
+        max_batch=max_batch,
         drafter=proposer,
         horizon=policy,
         sampling=sampling.params_for(model),
         max_new_tokens=max_new_tokens,
         stop=stop or (),
         raw=raw,
+        logprobs=logprobs,
         seed=seed,
         rule=acceptance,
     )
-    if not as_json:
-        for piece in answer.stream():
-            print(piece, end="", flush=True)
-    totals = answer.totals
     if as_json:
-        summary = {
-            "text": answer.text,
-            "token_ids": answer.token_ids,
-            "finish": answer.finish,
-            "exact": answer.exact,
-            "tau": totals.tau,
-            "tokens_per_second": totals.tokens_per_second,
-            "rounds": totals.rounds,
-            "rounds_without_drafts": totals.rounds_without_drafts,
-            "drafted": totals.drafted,
-            "accepted": totals.accepted,
-            "emitted": totals.emitted,
-        }
-        print(json.dumps(summary, ensure_ascii=False))
-    else:
+        for answer in batch.answers:
+            print(json.dumps(_summary(answer), ensure_ascii=False))
+        return
+    if len(batch.answers) == 1:
+        for piece in batch.answers[0].stream():
+            print(piece, end="", flush=True)
         print()
-        tau, speed = totals.tau, totals.tokens_per_second
-        if tau is not None and speed is not None:
-            Console(stderr=True).print(
-                f"{totals.emitted + 1} tokens, {totals.rounds} rounds, tau {tau:.2f}, {speed:.1f} tokens/s "
-                f"(prefill excluded), ended by {answer.finish}{'' if answer.exact else f', not exact: rule {rule}'}",
-                style="dim",
-            )
+    else:
+        _print_in_order(batch, texts)
+    _print_totals(batch, rule)
+
+
+def _summary(answer: Generation) -> dict[str, Any]:
+    totals, logprobs = answer.totals, answer.logprobs
+    summary = {
+        "text": answer.text,
+        "token_ids": answer.token_ids,
+        "finish": answer.finish,
+        "exact": answer.exact,
+        "tau": totals.tau,
+        "tokens_per_second": totals.tokens_per_second,
+        "rounds": totals.rounds,
+        "rounds_without_drafts": totals.rounds_without_drafts,
+        "rounds_cut_short": totals.rounds_cut_short,
+        "drafted": totals.drafted,
+        "accepted": totals.accepted,
+        "emitted": totals.emitted,
+    }
+    if logprobs is not None:
+        summary["logprobs"] = [asdict(each) for each in logprobs]
+    return summary
+
+
+def _print_in_order(batch: BatchGeneration, texts: list[str]) -> None:
+    """Whole answers under their prompts, with a bar while they are being written."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[tokens]} tokens"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Decoding", total=None, tokens=0)
+        tokens = 0
+        for _, record in batch:
+            tokens += len(record.token_ids)
+            progress.update(task, tokens=tokens)
+    sequences = len(batch.answers) // len(texts)
+    for index, text in enumerate(batch.texts):
+        first_line = texts[index // sequences].strip().splitlines()[0]
+        print(f"[{index + 1}] {first_line}\n{text}\n")
+
+
+def _print_totals(batch: BatchGeneration, rule: str) -> None:
+    totals = batch.totals
+    tau, speed = totals.tau, totals.tokens_per_second
+    if tau is None or speed is None:
+        return
+    endings = ", ".join(dict.fromkeys(str(answer.finish) for answer in batch.answers))
+    Console(stderr=True).print(
+        f"{totals.emitted + len(batch.answers)} tokens, {totals.rounds} rounds, tau {tau:.2f}, {speed:.1f} tokens/s "
+        f"(prefill excluded), ended by {endings}{'' if batch.exact else f', not exact: rule {rule}'}",
+        style="dim",
+    )
 
 
 def _policy(horizon: str) -> int | HorizonPolicy | None:
