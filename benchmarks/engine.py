@@ -23,7 +23,7 @@ from typing import Any, final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
 from benchmarks.timing import machine, spread
@@ -254,6 +254,7 @@ class TransformersLookupSession(DrafterSession):
 
 
 def _transformers(model: PreTrainedModel, ids: list[int], tokens: int, **options: Any) -> list[int]:
+    assert isinstance(model, GenerationMixin)
     with quiet_transformers(), torch.inference_mode():
         output = model.generate(
             torch.tensor([ids]),

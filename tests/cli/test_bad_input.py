@@ -229,7 +229,9 @@ def test_prepare_and_train_name_what_is_missing(work: Path, target_folder: Path)
     arguments: list[str | Path] = ["train", "f", "--answers", "a.jsonl", "--output", "d", "--run", "r", *options]
     assert_refused(forerun(*arguments), "f: no captured features; run forerun data prepare first")
     assert_refused(forerun(*arguments, "--loss", "tpv"), "unknown loss 'tpv'; did you mean tv, tvp")
-    assert_refused(forerun(*arguments, "--position-weights", "flat"), "position_weights is 'flat'; choose one of bound")
+    assert_refused(
+        forerun(*arguments, "--position-weights", "flat"), "position_weights is 'flat'; choose one of own, bound"
+    )
     assert_refused(forerun(*arguments, "--learning-rate", "7"), "learning_rate is 7.0")
     assert_refused(forerun(*arguments, "--matmul-precision", "low"), "matmul_precision is 'low'")
     assert list(tree(work)) == ["a.jsonl"]

@@ -18,7 +18,7 @@ from forerun.engine import RoundRecord, generate, generate_batch
 from forerun.errors import ForerunError
 from forerun.models import TableTarget
 from tests.engine.test_greedy import run_in_step
-from tests.support.drafters import GuessingDrafter, reciting, wrong_at
+from tests.support.drafters import GuessingDrafter, GuessingTree, reciting, wrong_at
 from tests.support.horizons import Forced
 from tests.support.targets import fresh_greedy, random_table
 
@@ -161,6 +161,23 @@ def test_a_grammar_that_knows_no_way_on_after_an_illegal_draft(place: int, tempe
     run_in_step(generation)
     assert generation.token_ids == known[1:19]
     assert all(record.accepted in (place - 1, record.drafted) for record in generation)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_grammar_prunes_the_branches_of_a_tree(temperature: float) -> None:
+    """Catches an error about rows behind an illegal branch; the second-best sibling is always illegal here."""
+    raw = GuessingTree(lambda last: ((last + 1) % VOCAB, (last + 2) % VOCAB), vocab_size=VOCAB)
+    generation = generate(
+        TARGET,
+        [1],
+        drafter=raw,
+        horizon=2,
+        sampling=SamplingParams(temperature=temperature, processors=(Staircase(),)),
+        max_new_tokens=18,
+    )
+    run_in_step(generation)
+    assert generation.token_ids == [token % VOCAB for token in range(2, 20)]
+    assert all(record.accepted == record.depth for record in generation)
 
 
 def test_a_grammar_with_no_way_at_all_is_an_error() -> None:

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import PointLaw, Processing
-from forerun.drafters import Drafter, DrafterSession
-from forerun.verification import Proposal
+from forerun.drafters import Drafter, DrafterSession, TreeDrafter, TreeDrafterSession
+from forerun.verification import Candidates, Proposal, TreeProposal
 
 Guess = Callable[[tuple[int, ...], int], Sequence[int]]
 """From the committed tokens and the horizon to the tokens to propose."""
@@ -106,3 +106,63 @@ def wrong_at(
         return [(token + wrong(place)) % vocab_size for place, token in enumerate(right, start=1)]
 
     return GuessingDrafter(guess, vocab_size=vocab_size, max_horizon=max_horizon, captured_layers=captured_layers)
+
+
+@final
+class GuessingTree(TreeDrafter):
+    """After every token the same few siblings, as a function of it says; deterministic candidates."""
+
+    def __init__(self, children: Callable[[int], tuple[int, ...]], *, vocab_size: int) -> None:
+        """Stores the function, which must always give the same number of siblings."""
+        self.children = children
+        self.width = len(children(0))
+        self.vocab_size = vocab_size
+
+    name = "guessing-tree"
+    max_horizon = 4
+    max_positions = None
+    captured_layers = ()
+
+    def max_nodes(self, depth: int) -> int:
+        """Of the full tree."""
+        return sum(self.width**level for level in range(1, depth + 1))
+
+    def new_session(self) -> "GuessingTreeSession":
+        """Starts empty."""
+        return GuessingTreeSession(self)
+
+
+@final
+class GuessingTreeSession(TreeDrafterSession):
+    """Counts tokens, nothing else."""
+
+    def __init__(self, drafter: GuessingTree) -> None:
+        """Starts empty."""
+        self._drafter = drafter
+        self._length = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens taken in."""
+        return self._length
+
+    def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
+        """Counts the tokens."""
+        self._length += len(token_ids)
+
+    def propose_tree(
+        self, last_token: int, depth: int, processing: Processing, *, uniforms: Float[Tensor, " nodes"]
+    ) -> TreeProposal:
+        """The full tree."""
+        tokens: list[int] = []
+        parents: list[int] = []
+        level = [(-1, last_token)]
+        for _ in range(depth):
+            following = []
+            for parent, token in level:
+                for child in self._drafter.children(token):
+                    tokens.append(child)
+                    parents.append(parent)
+                    following.append((len(tokens) - 1, child))
+            level = following
+        return TreeProposal(torch.tensor(tokens), tuple(parents), Candidates.DETERMINISTIC, None)

@@ -21,6 +21,7 @@ class UnusableLogits(ForerunError):
 
     Attributes:
         row: The first such row.
+        peak: Its largest entry.
     """
 
     def __init__(self, row: int, peak: float) -> None:
@@ -30,6 +31,7 @@ class UnusableLogits(ForerunError):
             "check the model and its number type, and what bias, bad words and processors forbid"
         )
         self.row = row
+        self.peak = peak
 
 
 def law_from_logits(logits: Float[Tensor, "rows vocab"], params: SamplingParams) -> Law:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -110,9 +111,13 @@ class ChainDraft(Draft):
         self, logits: Float[Tensor, "rows vocab"], processing: Processing, *, streams: Streams, position: int
     ) -> Verdict:
         """See :class:`Draft`."""
-        target, proposal = self._reachable(logits, processing)
+        proposal = self._proposal
+        drafts = proposal.token_ids.tolist()
+        paths = [drafts[:length] for length in range(len(drafts) + 1)]
         outcome = self._rule.verify(
-            target, proposal, uniforms=streams.uniforms(Purpose.ACCEPT, position, proposal.horizon)
+            laws_met(logits, processing, paths, parents=range(-1, len(drafts) - 1)),
+            proposal,
+            uniforms=streams.uniforms(Purpose.ACCEPT, position, proposal.horizon),
         )
         return Verdict(
             kept=tuple(range(1, outcome.accepted + 1)),
@@ -120,29 +125,6 @@ class ChainDraft(Draft):
             accept_probabilities=outcome.accept_probabilities,
             overlaps=outcome.overlaps,
         )
-
-    def _reachable(self, logits: Float[Tensor, "rows vocab"], processing: Processing) -> tuple[Law, Proposal]:
-        """Laws of the rows that plain decoding could meet.
-
-        Behind a draft that the target excludes, a user's processor may well leave no token at all (a grammar does).
-        Every rule rejects that draft with certainty, so nothing behind it can matter: the proposal ends with it.
-        """
-        drafts = self.token_ids.tolist()
-        try:
-            return processing.law(logits, drafts), self._proposal
-        except UnusableLogits as error:
-            usable = error.row
-            if usable == 0:
-                raise
-            law = processing.law(logits[:usable], drafts[: usable - 1])
-            impossible = (law.prob_of(self.token_ids[:usable]) == 0.0).nonzero()
-            if len(impossible) == 0:
-                raise
-            horizon = int(impossible[0, 0]) + 1
-            if horizon < usable:
-                return law.rows(0, horizon + 1), self._proposal.first(horizon)
-            # The bonus row is the unusable one itself. It cannot be reached; any row may stand in for it.
-            return stack_laws([law, law.rows(horizon - 1, horizon)]), self._proposal.first(horizon)
 
 
 @final
@@ -183,7 +165,7 @@ class TreeDraft(Draft):
     ) -> Verdict:
         """See :class:`Draft`."""
         outcome = self._rule.verify(
-            processing.law_of_paths(logits, [(), *self._proposal.paths]),
+            laws_met(logits, processing, [(), *self._proposal.paths], parents=self._proposal.parents),
             self._proposal,
             uniforms=streams.uniforms(Purpose.ACCEPT, position, len(self.token_ids)),
         )
@@ -200,3 +182,40 @@ def no_draft(vocab_size: int) -> ChainDraft:
     """A round of plain decoding: without drafts every rule draws from the target's law."""
     nothing = torch.empty(0, dtype=torch.int64)
     return ChainDraft(Proposal(token_ids=nothing, law=PointLaw(nothing, vocab_size)), TokenLevel())
+
+
+def laws_met(
+    logits: Float[Tensor, "rows vocab"],
+    processing: Processing,
+    paths: Sequence[Sequence[int]],
+    *,
+    parents: Sequence[int],
+) -> Law:
+    """Laws of the target's rows, as far as plain decoding could meet them.
+
+    Behind a draft that the target excludes, a user's processor may well leave no token at all (a grammar does). Every
+    rule rejects that draft for certain, so what stands behind it cannot matter; the row before it fills the place.
+
+    Args:
+        logits: row 0 after the committed tokens, row i + 1 after draft i.
+        processing: of the request.
+        paths: draft tokens before each row.
+        parents: for each draft the draft before it, -1 where there is none.
+
+    Raises:
+        UnusableLogits: a row that can be met is no law.
+    """
+    try:
+        return processing.law_of_paths(logits, paths)
+    except UnusableLogits:
+        pass  # which row it was, and whether it can be met, is found row by row
+    laws: list[Law] = []
+    met: list[bool] = []
+    for row, path in enumerate(paths):
+        before = parents[row - 1] + 1 if row else 0
+        met.append(row == 0 or (met[before] and float(laws[before].prob_of(torch.tensor(path[-1:]))) > 0.0))
+        try:
+            laws.append(processing.law_after(logits[row : row + 1], path) if met[row] else laws[before])
+        except UnusableLogits as error:
+            raise UnusableLogits(row, error.peak) from error
+    return stack_laws(laws)

@@ -50,7 +50,3 @@ class Proposal:
     def horizon(self) -> int:
         """Number of draft tokens."""
         return self.token_ids.shape[0]
-
-    def first(self, horizon: int) -> "Proposal":
-        """The first ``horizon`` tokens with their laws."""
-        return Proposal(self.token_ids[:horizon], self.law.rows(0, horizon), cut_short=True)
