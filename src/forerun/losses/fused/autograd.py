@@ -8,18 +8,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from forerun.losses.fused.chunks import Backend
 from forerun.losses.fused.operator import fused_chunks
 
 _NUM_FIXED: Final = 9
-Options = tuple[int, tuple[float, ...], float | None, int]
-"""Numbers of `Call.options`: projections, terms of the divergence, soft cap, chunk."""
+Options = tuple[int, tuple[float, ...], float | None, int, Backend]
+"""Numbers of `Call.options`: projections, terms of the divergence, soft cap, chunk, backend."""
 
 
 def _run(
     options: Options, tensors: tuple[Tensor | None, ...], row_weights: Tensor | None, wanted: list[bool]
 ) -> list[Tensor]:
     """The operator on `Call.fixed` followed by `Call.differentiable`, with a flag for each of the latter."""
-    count, terms, soft_cap, chunk = options
+    count, terms, soft_cap, chunk, backend = options
     labels, mask, *law = tensors[:_NUM_FIXED]
     *projections, bias = tensors[_NUM_FIXED:]
     results: list[Tensor] = fused_chunks(
@@ -29,6 +30,7 @@ def _run(
         list(terms),
         soft_cap,
         chunk,
+        backend,
         wanted[:count],
         wanted[count : 2 * count],
         wanted[-1],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import final
 
@@ -10,7 +11,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from forerun.errors import ForerunError
-from forerun.losses.fused.chunks import SMALLEST_CHUNK
+from forerun.losses.fused.chunks import SMALLEST_CHUNK, Backend
 from forerun.losses.fused.divergence import Divergence
 from forerun.losses.fused.laws import Projection, TargetStates, TopKTarget
 
@@ -28,6 +29,7 @@ class Call:
     mask: Bool[Tensor, "*batch"] | None
     weights: Float[Tensor, "*#batch"] | None
     chunk: int
+    backend: Backend
 
     def check(self) -> None:
         """Refuse what does not fit together.
@@ -39,6 +41,8 @@ class Call:
             raise ForerunError("the draft has no projection; give at least one")
         if self.chunk < SMALLEST_CHUNK:
             raise ForerunError(f"chunk is {self.chunk}; give at least {SMALLEST_CHUNK} positions")
+        if self.backend == "triton" and importlib.util.find_spec("triton") is None:
+            raise ForerunError("backend='triton' needs the package triton; install forerun[gpu], or use 'torch'")
         if self.divergence.needs_labels and self.labels is None:
             raise ForerunError("cross-entropy needs labels; give the data tokens, or leave it out of the divergence")
         if self.divergence.needs_target and self.target is None:
@@ -105,10 +109,10 @@ class Call:
                 of_target[5:] = [_flat(self.target.token_ids, 1), _flat(self.target.log_probs, 1)]
         return [_flat(self.labels, 0), _flat(self.mask, 0), *of_target]
 
-    def options(self) -> tuple[int, tuple[float, ...], float | None, int]:
-        """Numbers: of projections, of the divergence, soft cap, chunk."""
+    def options(self) -> tuple[int, tuple[float, ...], float | None, int, Backend]:
+        """Numbers: of projections, of the divergence, soft cap, chunk, backend."""
         soft_cap = self.target.soft_cap if isinstance(self.target, TargetStates) else None
-        return len(self.draft), self.divergence.terms, soft_cap, self.chunk
+        return len(self.draft), self.divergence.terms, soft_cap, self.chunk, self.backend
 
     def differentiable(self) -> list[Tensor | None]:
         """Hidden states, weights and bias of the draft."""

@@ -6,8 +6,9 @@ the gradient. Nothing here knows autograd.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Final, Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -17,10 +18,13 @@ from forerun.losses.fused.divergence import Divergence
 from forerun.losses.fused.laws import Projection, TargetStates, TopKTarget
 from forerun.losses.fused.positions import Positions
 from forerun.losses.fused.products import add_logits_, to_hidden
-from forerun.losses.fused.rows import value_and_gradient_
+from forerun.losses.fused.rows import RowResults, value_and_gradient_
 from forerun.losses.fused.target_rows import StatesRows, TargetRows, TopKRows
 
-SMALLEST_CHUNK = 16
+Backend = Literal["torch", "triton"]
+"""What works on the logits of a chunk: torch on blocks of rows, or one Triton program a row."""
+
+SMALLEST_CHUNK: Final = 16
 """A sixteenth of a chunk is worked on at a time; with fewer positions the working rows would outweigh the chunk."""
 
 
@@ -38,6 +42,7 @@ class Task:
         row_weights: factor of each position's gradient; None for 1.
         divergence: at every position.
         chunk: positions of the two chunks that memory may grow by.
+        backend: what works on the logits of a chunk.
         hidden_flags, weight_flags, bias_flag: which gradients are worth a matrix product.
     """
 
@@ -49,6 +54,7 @@ class Task:
     row_weights: Float[Tensor, " positions"] | None
     divergence: Divergence
     chunk: int
+    backend: Backend
     hidden_flags: tuple[bool, ...]
     weight_flags: tuple[bool, ...]
     bias_flag: bool
@@ -138,20 +144,33 @@ def _divergence_(
     """Write the chunk's numbers into `results` and replace its logits by the gradient, times the position's weight."""
     if law is not None:
         law.enter(chunk)
+    for block, block_logits, numbers in _blocks(task, chunk, logits, law):
+        block.write(results.values, numbers.values)
+        block.write(results.acceptances, numbers.acceptances)
+        block.write(results.missing, numbers.missing)
+        if task.row_weights is not None:
+            block_logits *= block.read(task.row_weights).to(task.dtype)[:, None]
+
+
+def _blocks(
+    task: Task, chunk: Positions, logits: Float[Tensor, "positions draft_vocab"], law: TargetRows | None
+) -> Iterator[tuple[Positions, Float[Tensor, "rows draft_vocab"], RowResults]]:
+    """The parts that a backend works on at a time, when their logits have become gradients."""
+    if task.backend == "triton":
+        from forerun.losses.fused import kernels  # an optional package
+
+        if task.bias is not None:
+            logits += task.bias
+        labels = None if task.labels is None else chunk.read(task.labels)
+        target = None if law is None else law.logits(chunk)
+        yield chunk, logits, kernels.value_and_gradient_(target, logits, labels, task.divergence)
+        return
     size = task.chunk // SMALLEST_CHUNK
     for offset in range(0, chunk.count, size):
         block = chunk.run(offset, offset + size)
         block_logits = logits[offset : offset + block.count]
         if task.bias is not None:
             block_logits += task.bias
-        numbers = value_and_gradient_(
-            None if law is None else law.law(block, offset),
-            block_logits,
-            None if task.labels is None else block.read(task.labels),
-            task.divergence,
-        )
-        block.write(results.values, numbers.values)
-        block.write(results.acceptances, numbers.acceptances)
-        block.write(results.missing, numbers.missing)
-        if task.row_weights is not None:
-            block_logits *= block.read(task.row_weights).to(task.dtype)[:, None]
+        labels = None if task.labels is None else block.read(task.labels)
+        rows = None if law is None else law.law(block, offset)
+        yield block, block_logits, value_and_gradient_(rows, block_logits, labels, task.divergence)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from forerun.losses.fused.autograd import RowValues, WeightedSum
 from forerun.losses.fused.call import Call
+from forerun.losses.fused.chunks import Backend
 from forerun.losses.fused.divergence import Divergence
 from forerun.losses.fused.laws import InexactTarget, Projection, TargetStates, TopKTarget
 
@@ -58,6 +59,7 @@ def fused_values(
     labels: Int64[Tensor, "*batch"] | None = None,
     mask: Bool[Tensor, "*batch"] | None = None,
     chunk: int = DEFAULT_CHUNK,
+    backend: Backend = "torch",
 ) -> FusedRows:
     """Value of the divergence at every position, from hidden states; logits of more than a chunk never exist.
 
@@ -79,15 +81,17 @@ def fused_values(
         labels: data tokens in draft numbering (`draft_labels`); needed by cross-entropy.
         mask: True where a position is valid; the others are not computed.
         chunk: positions of a chunk, at least 16.
+        backend: `torch` runs anywhere; `triton` gives a chunk's logits to a kernel, on a GPU (tested in Triton's
+            interpreter, not yet measured on one). Float32 only.
 
     Returns:
         Numbers per position. `values` is differentiable once, in hidden states, weights and bias of the draft.
 
     Raises:
-        ForerunError: the shapes do not fit, the divergence needs labels or a target that is not given, or the chunk is
-            too small.
+        ForerunError: the shapes do not fit, the divergence needs labels or a target that is not given, the chunk is too
+            small, or the backend is not installed.
     """
-    call = _checked(draft, target, divergence, bias, labels, mask, None, chunk)
+    call = _checked(draft, target, divergence, bias, labels, mask, None, chunk, backend)
     tensors = call.differentiable()
     apply: Callable[..., tuple[Tensor, ...]] = RowValues.apply
     values, acceptances, missing = apply(call.options(), _wanted(tensors), *call.fixed(), *tensors)
@@ -104,6 +108,7 @@ def fused_sum(
     labels: Int64[Tensor, "*batch"] | None = None,
     mask: Bool[Tensor, "*batch"] | None = None,
     chunk: int = DEFAULT_CHUNK,
+    backend: Backend = "torch",
 ) -> FusedSum:
     """Weighted sum of the divergence over valid positions: `masked_sum` of `fused_values`, each product made once.
 
@@ -119,11 +124,12 @@ def fused_sum(
         labels: data tokens in draft numbering.
         mask: True where a position is valid.
         chunk: positions of a chunk, at least 16.
+        backend: `torch` or `triton`.
 
     Raises:
         ForerunError: as in `fused_values`, or the weights do not broadcast.
     """
-    call = _checked(draft, target, divergence, bias, labels, mask, weights, chunk)
+    call = _checked(draft, target, divergence, bias, labels, mask, weights, chunk, backend)
     tensors = call.differentiable()
     apply: Callable[..., tuple[Tensor, ...]] = WeightedSum.apply
     total, values, acceptances, missing = apply(
@@ -141,6 +147,7 @@ def _checked(
     mask: Tensor | None,
     weights: Tensor | None,
     chunk: int,
+    backend: Backend,
 ) -> Call:
     call = Call(
         draft=(draft,) if isinstance(draft, Projection) else tuple(draft),
@@ -151,6 +158,7 @@ def _checked(
         mask=mask,
         weights=weights,
         chunk=chunk,
+        backend=backend,
     )
     call.check()
     if isinstance(target, TopKTarget):

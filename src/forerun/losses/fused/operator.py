@@ -8,12 +8,12 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from forerun.losses.fused.chunks import Results, Task, run_chunks
+from forerun.losses.fused.chunks import Backend, Results, Task, run_chunks
 from forerun.losses.fused.divergence import Divergence
 from forerun.losses.fused.laws import Projection, TargetStates, TopKTarget
 
 _SCHEMA: Final = (
-    "(Tensor[] hiddens, Tensor[] weights, Tensor?[] fixed, float[] terms, float? soft_cap, int chunk, "
+    "(Tensor[] hiddens, Tensor[] weights, Tensor?[] fixed, float[] terms, float? soft_cap, int chunk, str backend, "
     "bool[] hidden_flags, bool[] weight_flags, bool bias_flag) -> Tensor[]"
 )
 
@@ -29,6 +29,7 @@ def _task(
     terms: Sequence[float],
     soft_cap: float | None,
     chunk: int,
+    backend: Backend,
     hidden_flags: Sequence[bool],
     weight_flags: Sequence[bool],
     bias_flag: bool,
@@ -56,6 +57,7 @@ def _task(
         row_weights=row_weights,
         divergence=Divergence.of_terms(terms),
         chunk=chunk,
+        backend=backend,
         hidden_flags=tuple(hidden_flags),
         weight_flags=tuple(weight_flags),
         bias_flag=bias_flag,
@@ -70,12 +72,13 @@ def fused_chunks(
     terms: Sequence[float],
     soft_cap: float | None,
     chunk: int,
+    backend: Backend,
     hidden_flags: Sequence[bool],
     weight_flags: Sequence[bool],
     bias_flag: bool,
 ) -> list[Tensor]:
     """`run_chunks` on a task taken apart: values, acceptances, missing, then the gradients, empty where not wanted."""
-    task = _task(hiddens, weights, fixed, terms, soft_cap, chunk, hidden_flags, weight_flags, bias_flag)
+    task = _task(hiddens, weights, fixed, terms, soft_cap, chunk, backend, hidden_flags, weight_flags, bias_flag)
     return _flat(run_chunks(task))
 
 
@@ -87,11 +90,12 @@ def _shapes(
     terms: Sequence[float],
     soft_cap: float | None,
     chunk: int,
+    backend: Backend,
     hidden_flags: Sequence[bool],
     weight_flags: Sequence[bool],
     bias_flag: bool,
 ) -> list[Tensor]:
-    task = _task(hiddens, weights, fixed, terms, soft_cap, chunk, hidden_flags, weight_flags, bias_flag)
+    task = _task(hiddens, weights, fixed, terms, soft_cap, chunk, backend, hidden_flags, weight_flags, bias_flag)
     return _flat(Results(task))
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import Final, final
 
 import torch
 from jaxtyping import Float, Int64
@@ -20,6 +20,9 @@ from torch import Tensor
 from forerun.losses._inputs import LOG_RATIO_FLOOR, negligible
 from forerun.losses.draft_vocabulary import missing
 from forerun.losses.fused.divergence import Divergence
+
+_SMALL_BETA: Final = 0.25
+"""Below, the floor of the log-ratio can be seen in float32: e^(0.25 floor) is 6e-12."""
 
 
 @final
@@ -187,9 +190,14 @@ def _coverage(laws: _Laws) -> _Term:
 
 def _tvp(laws: _Laws, beta: float) -> _Term:
     """D_beta for 0 < beta < 1."""
-    ratio = laws.log_ratio()
-    pull = torch.add(laws.target_log, ratio, alpha=beta).exp_().mul_(_under_covered(ratio))
-    penalty = ratio.clamp_(min=LOG_RATIO_FLOOR, max=0.0).mul_(beta).expm1_().mul_(laws.target).sum(-1) / -beta
+    ratio = laws.log_ratio().clamp_(max=0.0)
+    if beta < _SMALL_BETA:
+        pull = torch.add(laws.target_log, ratio, alpha=beta).exp_().mul_(_under_covered(ratio))
+        penalty = ratio.clamp_(min=LOG_RATIO_FLOOR).mul_(beta).expm1_().mul_(laws.target).sum(-1) / -beta
+    else:  # here 1 - e^(beta x) keeps its digits and the floor is below them; this saves every third exponential
+        kept = (ratio * beta).exp_().mul_(laws.target)
+        penalty = (laws.target - kept).sum(-1) / beta
+        pull = kept.mul_(ratio.sign_().neg_())
     return penalty + missing(laws.mass) * (-math.expm1(beta * LOG_RATIO_FLOOR) / beta), pull
 
 
