@@ -248,7 +248,7 @@ class TransformersLookupSession(DrafterSession):
     ) -> Proposal:
         """What transformers would draft."""
         generator = PromptLookupCandidateGenerator(num_output_tokens=horizon, max_length=1 << 30)
-        known = torch.cat([self._tokens, torch.tensor([last_token])])[None]
+        known: Any = torch.cat([self._tokens, torch.tensor([last_token])])[None]
         drafts = generator.get_candidates(known)[0][0, known.shape[1] :]
         return Proposal(token_ids=drafts, law=PointLaw(drafts, self._vocab_size))
 
