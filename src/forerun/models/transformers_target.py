@@ -18,6 +18,7 @@ from forerun.errors import ForerunError
 from forerun.models.attention_masks import additive
 from forerun.models.batch_cache import BatchCache
 from forerun.models.grouped_attention import GROUPED
+from forerun.models.joint_linear import join_linears
 from forerun.models.packed_linear import can_pack, pack_linears
 from forerun.models.recorded_pass import PassOutputs, RecordedPasses, Recorder, cuda_graph
 from forerun.models.rectangle import Rectangle, RowBlock
@@ -184,7 +185,12 @@ class TransformersTarget(Target):
             self._recorder = cuda_graph
         self.packed_linears = 0
         if optimize and can_pack(self._dtype, self.embedding_weight.device):
-            self.packed_linears = pack_linears(model)
+            self.packed_linears = join_linears(model, self._smallest_pass) + pack_linears(model)
+
+    @torch.inference_mode()
+    def _smallest_pass(self) -> None:
+        """One token, no cache."""
+        self.model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=self.device), use_cache=False)
 
     @property
     def name(self) -> str:
