@@ -30,7 +30,7 @@ def plain(name: str) -> TransformersTarget:
     return load_target(name, optimize=False)
 
 
-def packed(name: str) -> TransformersTarget:
+def optimized(name: str) -> TransformersTarget:
     """What ``--optimize`` does on a CPU."""
     return load_target(name, optimize=True)
 
@@ -43,14 +43,18 @@ def compiled(name: str) -> TransformersTarget:
     return target
 
 
-VARIANTS: dict[str, Callable[[str], TransformersTarget]] = {"plain": plain, "packed": packed, "compiled": compiled}
+VARIANTS: dict[str, Callable[[str], TransformersTarget]] = {
+    "plain": plain,
+    "optimized": optimized,
+    "compiled": compiled,
+}
 
 
 @torch.inference_mode()
 def measure(
     name: str = "smollm2-135m",
     *,
-    variants: Sequence[str] = ("plain", "packed"),
+    variants: Sequence[str] = ("plain", "optimized"),
     widths: Sequence[int] = WIDTHS,
     context: int = 128,
     repeats: int = 15,
@@ -100,7 +104,7 @@ def main() -> None:
     """Print a table and, last, one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="smollm2-135m", help="name, folder or hub id")
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["plain", "packed"])
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["plain", "optimized"])
     parser.add_argument("--widths", nargs="+", type=int, default=WIDTHS, metavar="TOKENS")
     parser.add_argument("--context", type=int, default=128, metavar="TOKENS")
     parser.add_argument("--repeats", type=int, default=15)
