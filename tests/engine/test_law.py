@@ -36,7 +36,7 @@ from tests.support.horizons import Clocked, Forced
 from tests.support.targets import random_table
 
 SEED = 20
-TOKENS = 2400
+TOKENS = 1600
 ALPHA = 1e-4
 VOCAB = 4
 TARGET = random_table(11, vocab_size=VOCAB, order=1)
