@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["aot_eager"])
 def test_full_graph(backend: str) -> None:
     """Catches anything in the call that the compiler cannot follow, forward or backward."""
     finished = subprocess.run(

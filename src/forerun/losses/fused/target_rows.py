@@ -14,7 +14,7 @@ from torch import Tensor
 from forerun.losses.fused.laws import TargetStates, TopKTarget
 from forerun.losses.fused.positions import Positions
 from forerun.losses.fused.products import add_logits_
-from forerun.losses.fused.rows import Law, law_
+from forerun.losses.fused.rows import Law, exp_of, law_
 
 
 @final
@@ -74,12 +74,16 @@ class StatesRows(TargetRows):
         logits = self._finished_(self._logits[offset : offset + block.count])
         if self._source.log_normaliser is not None:
             logits -= block.read(self._source.log_normaliser).to(logits.dtype)[:, None]
-            return Law(log_probs=logits, probs=logits.exp())
+            return _of_log_probs(logits)
         law = law_(logits)
         ids = self._source.draft_token_ids
         if ids is None:
             return law
-        return Law(log_probs=law.log_probs.index_select(-1, ids), probs=law.probs.index_select(-1, ids))
+        return Law(
+            logits=law.logits.index_select(-1, ids),
+            log_normaliser=law.log_normaliser,
+            probs=law.probs.index_select(-1, ids),
+        )
 
     def logits(self, chunk: Positions) -> TargetLogits:
         """Bias and cap."""
@@ -112,8 +116,7 @@ class TopKRows(TargetRows):
 
     def law(self, block: Positions, offset: int) -> Law:
         """Probabilities of the spread rows."""
-        rows = self._spread(block)
-        return Law(log_probs=rows, probs=rows.exp())
+        return _of_log_probs(self._spread(block))
 
     def logits(self, chunk: Positions) -> TargetLogits:
         """Logarithms that are normalised already."""
@@ -127,3 +130,7 @@ class TopKRows(TargetRows):
         stored = torch.where(token_ids >= 0, stored, -math.inf)
         rows = stored.new_full((block.count, self._draft_vocab), -math.inf)
         return rows.scatter_reduce_(1, token_ids.clamp(min=0), stored, "amax")
+
+
+def _of_log_probs(log_probs: Float[Tensor, "rows vocab"]) -> Law:
+    return Law(logits=log_probs, log_normaliser=log_probs.new_zeros(len(log_probs)), probs=exp_of(log_probs))
