@@ -24,6 +24,7 @@ from forerun.losses.candidates import candidate_rows, top_candidates
 from forerun.losses.confidence import confidence_loss
 from forerun.losses.cross_entropy import ArgmaxCrossEntropy, CrossEntropy, argmax_cross_entropy, cross_entropy
 from forerun.losses.d_pace import DPace, d_pace
+from forerun.losses.divergence import Divergence
 from forerun.losses.draft_opd import DraftOPD, draft_opd
 from forerun.losses.draft_vocabulary import OUTSIDE, draft_labels, draft_rows, outside_mass
 from forerun.losses.dspark import DSpark, ce_l1, dspark
@@ -53,6 +54,7 @@ __all__ = [
     "CrossEntropy",
     "DPace",
     "DSpark",
+    "Divergence",
     "DraftOPD",
     "EndToEndTV",
     "ForwardKL",

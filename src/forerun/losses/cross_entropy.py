@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from forerun.losses._inputs import aligned, label_log_probs
+from forerun.losses.divergence import Divergence
 from forerun.losses.draft_vocabulary import OUTSIDE
 from forerun.losses.objective import Blocks, Moment, Need, Objective
 
@@ -85,9 +86,13 @@ class CrossEntropy(Objective):
         """See `Objective`."""
         return cross_entropy(blocks.labels, blocks.draft_logits)
 
-    def kept(self, blocks: Blocks) -> Bool[Tensor, "*batch horizon"]:
+    def kept_labels(self, labels: Int64[Tensor, "*batch horizon"]) -> Bool[Tensor, "*batch horizon"]:
         """Tokens that cannot be drafted have no cross-entropy; counting them would dilute the mean."""
-        return blocks.labels >= 0
+        return labels >= 0
+
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence:
+        """See `Objective`."""
+        return Divergence(cross_entropy=1.0)
 
 
 @final

@@ -9,6 +9,7 @@ from torch import Tensor
 from forerun.losses.acceptance import acceptance
 from forerun.losses.confidence import confidence_loss
 from forerun.losses.cross_entropy import cross_entropy
+from forerun.losses.divergence import Divergence
 from forerun.losses.objective import Blocks, Moment, Need, Objective, PositionWeights
 from forerun.losses.total_variation import total_variation
 
@@ -110,3 +111,7 @@ class DSpark(Objective):
             ce_weight=self.ce_weight,
             l1_weight=self.l1_weight,
         )
+
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence:
+        """See `Objective`."""
+        return Divergence(cross_entropy=self.ce_weight, total_variation=2.0 * self.l1_weight)

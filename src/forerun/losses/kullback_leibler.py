@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.losses._inputs import LOG_RATIO_FLOOR, aligned
+from forerun.losses.divergence import Divergence
 from forerun.losses.objective import Blocks, Moment, Need, Objective
 
 
@@ -98,6 +99,10 @@ class ForwardKL(Objective):
     def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
         """See `Objective`."""
         return forward_kl(blocks.target_log_probs, blocks.draft_logits)
+
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence:
+        """See `Objective`."""
+        return Divergence(forward_kl=1.0)
 
 
 @final

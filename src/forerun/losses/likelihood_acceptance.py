@@ -11,6 +11,7 @@ from torch import Tensor
 from forerun.errors import ForerunError
 from forerun.losses._inputs import aligned
 from forerun.losses.acceptance import acceptance
+from forerun.losses.divergence import Divergence
 from forerun.losses.kullback_leibler import forward_kl
 from forerun.losses.objective import Blocks, Moment, Need, Objective
 from forerun.losses.total_variation import total_variation
@@ -114,6 +115,10 @@ class LKAlpha(Objective):
     def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
         """See `Objective`."""
         return lk_alpha(blocks.target_log_probs, blocks.draft_logits)
+
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence:
+        """See `Objective`."""
+        return Divergence(lk_alpha=1.0)
 
 
 @final

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from forerun.errors import ForerunError
 from forerun.losses.cross_entropy import cross_entropy
+from forerun.losses.divergence import Divergence
 from forerun.losses.kullback_leibler import forward_kl
 from forerun.losses.objective import Blocks, Moment, Need, Objective
 from forerun.losses.total_variation import total_variation
@@ -100,6 +101,10 @@ class TVPlusKL(Objective):
         """See `Objective`."""
         return tv_kl(blocks.target_log_probs, blocks.draft_logits, tv_share=self.tv_share)
 
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence:
+        """See `Objective`."""
+        return Divergence(total_variation=self.tv_share, forward_kl=1.0 - self.tv_share)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +123,7 @@ class TVPlusCE(Objective):
     def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
         """See `Objective`."""
         return tv_ce(blocks.labels, blocks.target_log_probs, blocks.draft_logits, tv_share=self.tv_share)
+
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence:
+        """See `Objective`."""
+        return Divergence(total_variation=self.tv_share, cross_entropy=1.0 - self.tv_share)

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from forerun.losses.divergence import Divergence
+
 PositionWeights = Literal["bound", "exp", "geometric", "uniform"]
 
 
@@ -87,9 +89,26 @@ class Objective(ABC):
     def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
         """Per-position loss; what stands at masked positions is never looked at."""
 
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence | None:
+        """The same loss as a mixture that can be computed from hidden states, without logits of the whole batch.
+
+        None where there is no such form: the loss looks at whole blocks, is no mixture of these losses, or needs the
+        batch's acceptance before its weights are known (LK-lambda).
+
+        Args:
+            step: as in `Moment`.
+            total_steps: as in `Moment`.
+            settled: as in `Moment`.
+        """
+        return None
+
     def kept(self, blocks: Blocks) -> Bool[Tensor, "*batch horizon"]:
         """Positions that enter sum and count, among the valid ones: all, unless an objective needs what some lack."""
-        return torch.ones_like(blocks.mask)
+        return self.kept_labels(blocks.labels)
+
+    def kept_labels(self, labels: Int64[Tensor, "*batch horizon"]) -> Bool[Tensor, "*batch horizon"]:
+        """The same as far as labels decide it; for an objective with a `divergence` they do."""
+        return torch.ones_like(labels, dtype=torch.bool)
 
     def measures(self, moment: Moment) -> dict[str, float]:
         """What the objective derives from the moment, for the log."""

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.losses._inputs import aligned
+from forerun.losses.divergence import Divergence
 from forerun.losses.objective import Blocks, Moment, Need, Objective, PositionWeights
 
 
@@ -61,3 +62,7 @@ class SoftCrossEntropy(Objective):
     def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
         """See `Objective`."""
         return soft_cross_entropy(blocks.target_log_probs, blocks.draft_logits)
+
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence:
+        """See `Objective`."""
+        return Divergence(soft_cross_entropy=1.0)

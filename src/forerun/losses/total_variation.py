@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.losses._inputs import aligned
+from forerun.losses.divergence import Divergence
 from forerun.losses.draft_vocabulary import missing
 from forerun.losses.objective import Blocks, Moment, Need, Objective
 
@@ -57,3 +58,7 @@ class TotalVariation(Objective):
     def values(self, blocks: Blocks, moment: Moment) -> Float[Tensor, "*batch horizon"]:
         """See `Objective`."""
         return total_variation(blocks.target_log_probs, blocks.draft_logits)
+
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence:
+        """See `Objective`."""
+        return Divergence(total_variation=1.0)

@@ -11,6 +11,7 @@ from torch.autograd.function import BackwardCFunction, Function, once_differenti
 
 from forerun.losses._inputs import LOG_RATIO_FLOOR, aligned, check_beta, negligible
 from forerun.losses.candidates import candidate_rows, top_candidates
+from forerun.losses.divergence import Divergence
 from forerun.losses.draft_vocabulary import missing
 from forerun.losses.objective import Blocks, Moment, Need, Objective
 from forerun.losses.schedule import adaptive_beta, fixed_beta, linear_beta, reversed_beta
@@ -161,3 +162,9 @@ class TVP(Objective):
         """See `Objective`."""
         words = f"TVP, {self.schedule} schedule, beta {self.beta:g}, anneal fraction {self.fraction:g}"
         return words if self.candidates is None else f"{words}, {self.candidates} candidates"
+
+    def divergence(self, *, step: int, total_steps: int, settled: float) -> Divergence | None:
+        """See `Objective`."""
+        if self.candidates is not None:
+            return None
+        return Divergence(tvp=1.0, beta=self.beta_at(step, total_steps, settled=settled))

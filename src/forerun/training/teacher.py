@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import final
+
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
@@ -26,14 +29,44 @@ class Teacher:
         return functional.linear(batch.final_hidden, self.head) - batch.log_normaliser[..., None]
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DraftStates:
+    """The drafter's answer to a teacher-forced batch, before any head; the same network calls as in decoding.
+
+    Attributes:
+        backbone: to be multiplied with the target's head.
+        markov: of the token before, to be multiplied with the network's own head; the logits are the sum.
+        confidence: log-odds of acceptance. That head learns to read the backbone; it does not bend it.
+    """
+
+    backbone: Float[Tensor, "rows blocks slots hidden"]
+    markov: Float[Tensor, "rows blocks slots rank"]
+    confidence: Float[Tensor, "rows blocks slots"]
+
+    @classmethod
+    def of(cls, network: DSparkNetwork, teacher: Teacher, batch: BlockBatch) -> DraftStates:
+        """Run the network."""
+        context = network.context_layers(batch.features, 0)
+        anchor_ids = batch.previous[:, :, 0]
+        hidden = network.block_hidden(context, teacher.embedding[anchor_ids], batch.anchors, batch.visible)
+        previous = teacher.vocabulary.to_draft(batch.previous)
+        return cls(
+            backbone=hidden,
+            markov=network.markov_previous(previous),
+            confidence=network.confidence_logits(hidden.detach(), previous),
+        )
+
+    def logits(self, network: DSparkNetwork, teacher: Teacher) -> Float[Tensor, "rows blocks slots draft_vocab"]:
+        """All of them at once."""
+        return functional.linear(self.backbone, teacher.head) + functional.linear(
+            self.markov, network.markov_next.weight
+        )
+
+
 def draft_logits(
     network: DSparkNetwork, teacher: Teacher, batch: BlockBatch
 ) -> tuple[Float[Tensor, "rows blocks slots draft_vocab"], Float[Tensor, "rows blocks slots"]]:
-    """The drafter's logits and confidence log-odds on a teacher-forced batch; the same network calls as in decoding."""
-    context = network.context_layers(batch.features, 0)
-    anchor_ids = batch.previous[:, :, 0]
-    hidden = network.block_hidden(context, teacher.embedding[anchor_ids], batch.anchors, batch.visible)
-    previous = teacher.vocabulary.to_draft(batch.previous)
-    logits = functional.linear(hidden, teacher.head) + network.markov_logits(previous)
-    # The confidence head learns to read the backbone; it does not bend it.
-    return logits, network.confidence_logits(hidden.detach(), previous)
+    """The drafter's logits and confidence log-odds on a teacher-forced batch."""
+    states = DraftStates.of(network, teacher, batch)
+    return states.logits(network, teacher), states.confidence

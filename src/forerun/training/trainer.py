@@ -26,11 +26,12 @@ from forerun.drafters.dspark import DSparkNetwork
 from forerun.errors import ForerunError
 from forerun.losses import TVP, AcceptanceHistory, MaskedSum, Objective
 from forerun.models import TransformersTarget
+from forerun.training.batch_loss import Scorer
 from forerun.training.blocks import BlockBatch, make_batch
 from forerun.training.features import MATMUL_PRECISIONS, FeatureRow
 from forerun.training.jsonl import append_jsonl
 from forerun.training.run_state import LOG_FILE, resume_state, run_identity, save_state
-from forerun.training.teacher import Teacher, draft_logits
+from forerun.training.teacher import Teacher
 from forerun.training.validation import validate
 
 _WEIGHTS: dict[str, Callable[[int], Tensor]] = {
@@ -58,6 +59,8 @@ class TrainConfig:
         clip: largest gradient norm.
         confidence_weight: of the confidence head's cross-entropy against 1 - TV.
         seed: of weights, rows and anchors.
+        fused: compute the loss chunk by chunk from hidden states where the objective allows it: the same numbers up to
+            rounding, without the logits of the whole batch (`Objective.divergence`).
         matmul_precision: ``highest`` is float32 throughout; ``medium`` lets products run on bfloat16 units.
         save_every: updates between saved states.
         validation_share: of prompts kept out of training.
@@ -74,6 +77,7 @@ class TrainConfig:
     clip: float = 1.0
     confidence_weight: float = 1.0
     seed: int = 0
+    fused: bool = True
     matmul_precision: str = "highest"
     save_every: int = 100
     validation_share: float = 0.02
@@ -162,7 +166,14 @@ def train(
     optimizer = _optimizer(network, config)
     history = AcceptanceHistory()
     start, seconds = resume_state(network, optimizer, history, identity, run_folder, resume)
-    weights = _WEIGHTS[config.weights_name](drafter_config.block_size)
+    scorer = Scorer(
+        network=network,
+        teacher=teacher,
+        objective=config.objective,
+        weights=_WEIGHTS[config.weights_name](drafter_config.block_size),
+        total_steps=config.steps,
+        fused=config.fused,
+    )
     task = progress.add_task("Training", total=config.steps, completed=start)
     anchors = sum(_anchors_of(training, config, step) for step in range(start))
     began = time.perf_counter()
@@ -176,7 +187,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate_at(config, step)
         optimizer.zero_grad(set_to_none=True)
-        metrics, acceptances = _backward(network, teacher, batch, config, weights, step, history.settled)
+        metrics, acceptances = _backward(scorer, batch, config, step, history.settled)
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), config.clip)
         if not bool(torch.isfinite(norm)):
             raise ForerunError(
@@ -198,45 +209,24 @@ def train(
 
 
 def _backward(
-    network: DSparkNetwork,
-    teacher: Teacher,
-    batch: BlockBatch,
-    config: TrainConfig,
-    weights: Tensor,
-    step: int,
-    settled: float,
+    scorer: Scorer, batch: BlockBatch, config: TrainConfig, step: int, settled: float
 ) -> tuple[dict[str, float], MaskedSum]:
     """Gradients of one update, numbers for the log, and the batch's acceptance."""
-    logits, confidence = draft_logits(network, teacher, batch)
-    with torch.no_grad():
-        target_log_probs = teacher.log_probs(batch)
-    acceptance = losses.acceptance(target_log_probs, logits)  # detached: a label, not a path for gradients
-    moment = losses.Moment(
-        step=step,
-        total_steps=config.steps,
-        position_acceptance=losses.masked_sum(acceptance, batch.valid, by_position=True).mean(),
-        settled=settled,
-    )
-    blocks = losses.Blocks(
-        target_log_probs=target_log_probs,
-        draft_logits=logits,
-        labels=losses.draft_labels(batch.labels, teacher.vocabulary.target_ids),
-        mask=batch.valid,
-    )
-    values = config.objective.values(blocks, moment)
-    reduced = losses.masked_sum(values, batch.valid & config.objective.kept(blocks), weights)
-    confidence_loss = losses.masked_sum(losses.confidence_loss(confidence, acceptance), batch.valid).mean()
-    acceptances = losses.masked_sum(acceptance, batch.valid)
-    if int(reduced.count) == 0:
+    scored = scorer.score(batch, step=step, settled=settled)
+    confidence_values = losses.confidence_loss(scored.confidence, scored.acceptance)
+    confidence_loss = losses.masked_sum(confidence_values, batch.valid).mean()
+    acceptances = losses.masked_sum(scored.acceptance, batch.valid)
+    if int(scored.objective.count) == 0:
         return {"loss": 0.0, "acceptance": 0.0, "valid": 0}, acceptances
-    (reduced.mean() + config.confidence_weight * confidence_loss).backward()
+    loss = scored.objective.mean()
+    (loss + config.confidence_weight * confidence_loss).backward()
     metrics = {
-        "loss": float(reduced.mean().detach()),
+        "loss": float(loss.detach()),
         "confidence_loss": float(confidence_loss.detach()),
         "acceptance": float(acceptances.mean()),
-        "valid": int(reduced.count),
+        "valid": int(scored.objective.count),
         "settled": settled,
-        **config.objective.measures(moment),
+        **config.objective.measures(scored.moment),
     }
     return metrics, acceptances
 

@@ -5,7 +5,7 @@ reference. `fused_values` gives one value per position, `fused_sum` their weight
 heads in the same pass.
 """
 
-from forerun.losses.fused.divergence import Divergence
+from forerun.losses.divergence import Divergence
 from forerun.losses.fused.laws import InexactTarget, Projection, TargetStates, TopKTarget
 from forerun.losses.fused.loss import DEFAULT_CHUNK, FusedRows, FusedSum, fused_sum, fused_values
 

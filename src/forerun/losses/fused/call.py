@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from forerun.errors import ForerunError
+from forerun.losses.divergence import Divergence
 from forerun.losses.fused.chunks import SMALLEST_CHUNK, Backend
-from forerun.losses.fused.divergence import Divergence
 from forerun.losses.fused.laws import Projection, TargetStates, TopKTarget
 
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from forerun.losses.fused.divergence import Divergence
+from forerun.losses.divergence import Divergence
 from forerun.losses.fused.laws import Projection, TargetStates, TopKTarget
 from forerun.losses.fused.positions import Positions
 from forerun.losses.fused.products import add_logits_, to_hidden

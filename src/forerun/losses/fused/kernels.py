@@ -19,7 +19,7 @@ from torch import Tensor
 
 from forerun.errors import ForerunError
 from forerun.losses._inputs import LOG_RATIO_FLOOR, negligible
-from forerun.losses.fused.divergence import Divergence
+from forerun.losses.divergence import Divergence
 from forerun.losses.fused.rows import RowResults
 from forerun.losses.fused.target_rows import TargetLogits
 

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from forerun.losses.divergence import Divergence
 from forerun.losses.fused.autograd import RowValues, WeightedSum
 from forerun.losses.fused.call import Call
 from forerun.losses.fused.chunks import Backend
-from forerun.losses.fused.divergence import Divergence
 from forerun.losses.fused.laws import InexactTarget, Projection, TargetStates, TopKTarget
 
 DEFAULT_CHUNK: Final = 256

@@ -8,8 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from forerun.losses.divergence import Divergence
 from forerun.losses.fused.chunks import Backend, Results, Task, run_chunks
-from forerun.losses.fused.divergence import Divergence
 from forerun.losses.fused.laws import Projection, TargetStates, TopKTarget
 
 _SCHEMA: Final = (

@@ -18,8 +18,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from forerun.losses._inputs import LOG_RATIO_FLOOR, negligible
+from forerun.losses.divergence import Divergence
 from forerun.losses.draft_vocabulary import missing
-from forerun.losses.fused.divergence import Divergence
 
 _LOG2_E: Final = math.log2(math.e)
 

@@ -1,4 +1,4 @@
-"""Which divergence the fused path computes: a weighted sum of the losses it knows, as one value."""
+"""A weighted sum of losses that look at one position each, as a value: what the fused path computes."""
 
 from __future__ import annotations
 
