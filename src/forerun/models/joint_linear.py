@@ -24,7 +24,7 @@ class JointProduct:
     """
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
-        biases = [layer.bias for layer in layers if layer.bias is not None]
+        biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
         weight = torch.cat([layer.weight.detach() for layer in layers])
         self._whole = PackedLinear(weight, torch.cat(biases) if biases else None)
         self._sizes = [layer.out_features for layer in layers]
