@@ -43,20 +43,24 @@ ASSISTANT_LAYERS = 6
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
-    """All three parts."""
-    tokens, prompts_per_task = (24, 1) if quick else (48, 3)
+    """All three parts; each is shown on standard error as soon as it is there."""
+    tokens, prompts_per_task = (24, 1) if quick else (32, 3)
     eager = load_target(EMBEDDED_TARGET.name, optimize=False)
     packed = load_target(EMBEDDED_TARGET.name, optimize=True)
     prompts = chosen_prompts(packed, prompts_per_task)
     reference = copy.deepcopy(eager.model)
     assert reference.generation_config is not None
     reference.generation_config.eos_token_id = None  # every call writes the same number of tokens
-    return {
-        "machine": machine(),
-        "overhead": overhead(packed, prompts, tokens=24, sizes=(1, 4) if quick else (1, 2, 4, 8, 16)),
-        "plain": against_generate(reference, eager, packed, prompts, tokens=tokens),
-        "assisted": against_assisted(reference, eager, packed, prompts, tokens=tokens),
+    parts: dict[str, Callable[[], Any]] = {
+        "plain": lambda: against_generate(reference, eager, packed, prompts, tokens=tokens),
+        "assisted": lambda: against_assisted(reference, eager, packed, prompts, tokens=tokens),
+        "overhead": lambda: overhead(packed, prompts, tokens=16, sizes=(1, 4) if quick else (1, 2, 4, 8, 16)),
     }
+    results: dict[str, Any] = {"machine": machine()}
+    for name, part in parts.items():
+        results[name] = part()
+        print(json.dumps({name: results[name]}), file=sys.stderr)  # whole parts survive an interruption
+    return results
 
 
 def chosen_prompts(target: TransformersTarget, per_task: int) -> list[tuple[str, list[int]]]:
