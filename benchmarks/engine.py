@@ -7,8 +7,8 @@
 3. Speculative decoding against transformers' assisted generation, both with the same drafts: prompt look-up with
    transformers' own look-up, and a small assistant model (the target's first layers), four tokens a round, greedy.
 
-All float32, arms in turn for every prompt, whole calls (prefill included), processor time of one thread, which leaves out
-what other processes took. Ratios above 1 say that forerun is faster.
+All float32, arms in turn for every prompt, whole calls (prefill included), processor time of one thread, which leaves
+out what other processes took. Ratios above 1 say that forerun is faster.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ASSISTANT_LAYERS = 6
 
 def measure(*, quick: bool) -> dict[str, Any]:
     """All three parts; each is shown on standard error as soon as it is there."""
-    tokens, prompts_per_task = (24, 1) if quick else (32, 3)
+    tokens, prompts_per_task = (24, 1) if quick else (32, 2)
     eager = load_target(EMBEDDED_TARGET.name, optimize=False)
     packed = load_target(EMBEDDED_TARGET.name, optimize=True)
     prompts = chosen_prompts(packed, prompts_per_task)
