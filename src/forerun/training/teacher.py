@@ -59,9 +59,8 @@ class DraftStates:
 
     def logits(self, network: DSparkNetwork, teacher: Teacher) -> Float[Tensor, "rows blocks slots draft_vocab"]:
         """All of them at once."""
-        return functional.linear(self.backbone, teacher.head) + functional.linear(
-            self.markov, network.markov_next.weight
-        )
+        markov: Tensor = network.markov_next(self.markov)  # through the layer, which may be a packed one
+        return functional.linear(self.backbone, teacher.head) + markov
 
 
 def draft_logits(
