@@ -30,7 +30,7 @@ from transformers.generation.candidate_generator import PromptLookupCandidateGen
 from benchmarks.timing import machine, spread
 from forerun import load_target
 from forerun.distributions import PointLaw, Processing, SamplingParams
-from forerun.drafters import Drafter, DrafterSession, DraftModel
+from forerun.drafters import Dependence, Drafter, DrafterSession, DraftModel, Need, Saving
 from forerun.engine import generate, generate_batch
 from forerun.evaluation.paired import SpeedPair, speed_ratio
 from forerun.models import EMBEDDED_TARGET, TransformersTarget
@@ -225,6 +225,9 @@ class TransformersLookup(Drafter):
     captured_layers = ()
     max_positions = None
     prefix_consistent = True
+    dependence = Dependence.FULL
+    saving = Saving.BOTH
+    needs: frozenset[Need] = frozenset()
 
     def new_session(self) -> TransformersLookupSession:
         """State for one request."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from forerun.drafters.dspark import save_dspark
+from forerun.drafters import save_drafter
 from forerun.models import TransformersTarget, load_target
 from forerun.recipes import dspark_for
-from tests.support.dspark import provenance, random_network, whole
 from tests.support.families import FAMILIES, write_model
+from tests.support.networks import provenance, random_network, whole
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_model(folder / "fewer", fewer)
     target = load_target(folder / "target", optimize=False)
     config = dspark_for(target, num_layers=1, block_size=3, markov_rank=4)
-    save_dspark(folder / "drafter", random_network(config), whole(target), target, provenance(target))
+    save_drafter(folder / "drafter", random_network(config), whole(target), target, provenance(target))
     return folder
 
 

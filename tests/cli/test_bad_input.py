@@ -121,7 +121,7 @@ def test_damaged_weights_are_named(
 
 @pytest.mark.parametrize("kind", ["target", "drafter"])
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"\xff\xfe{}", b'{"model_type": 3}', b'{"architecture": "medusa"}'], ids=repr
+    "content", [b"", b"{", b"[]", b"\xff\xfe{}", b'{"model_type": 3}', b'{"architecture": "parrot"}'], ids=repr
 )
 def test_damaged_configurations_are_named(work: Path, made: Path, kind: str, content: bytes) -> None:
     shutil.copytree(made / kind, work / kind)
@@ -135,7 +135,7 @@ def test_a_field_that_a_drafters_configuration_lacks_is_named(work: Path, made: 
     shutil.copytree(made / "drafter", work / "drafter")
     config = json.loads((made / "drafter" / "config.json").read_text(encoding="utf-8"))
     for change, complaint in (
-        ({key: value for key, value in config.items() if key != "rope_theta"}, r"config\.json: field rope_theta"),
+        ({key: value for key, value in config.items() if key != "layer"}, r"config\.json: field layer"),
         (config | {"window": 4}, r"config\.json: field window"),
         (config | {"hidden_size": 64}, "hidden_size 64; .* has 32"),
     ):

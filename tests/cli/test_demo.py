@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from forerun.cli import demo as demo_command
-from forerun.drafters.dspark import save_dspark
+from forerun.drafters import save_drafter
 from forerun.evaluation import DemoConfig
 from forerun.models import TransformersTarget
 from forerun.reports import read_result
 from tests.support.cli import forerun, tree
-from tests.support.dspark import provenance, random_network, tiny_config, whole
+from tests.support.networks import provenance, random_network, tiny_config, whole
 from tests.support.speed import without_shape_checks
 from tests.support.writers import chat_target
 
@@ -22,7 +22,7 @@ def drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A drafter folder; the command finds its tiny target and measures little."""
     target: TransformersTarget = chat_target(dtype=torch.float32, max_positions=2000)
     folder = tmp_path / "drafter"
-    save_dspark(folder, random_network(tiny_config(target)), whole(target), target, provenance(target))
+    save_drafter(folder, random_network(tiny_config(target)), whole(target), target, provenance(target))
     config = DemoConfig(prompts_per_task=1, max_new_tokens=6, pilot_tokens=16, quick=True)
     monkeypatch.setattr(demo_command, "load_target", lambda: target)
     monkeypatch.setattr(demo_command, "demo_config", lambda **_sizes: config)

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,12 +13,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from forerun.distributions import Processing, SamplingParams
-from forerun.drafters import DraftVocabulary, DSparkDrafter, load_drafter
-from forerun.drafters.dspark import DSparkNetwork, checkpoint_hash, read_provenance, save_dspark
+from forerun.drafters import (
+    DraftNetwork,
+    DraftVocabulary,
+    NetworkDrafter,
+    checkpoint_hash,
+    load_drafter,
+    read_provenance,
+    save_drafter,
+)
 from forerun.errors import ForerunError
 from forerun.models import Tokenizer, TransformersTarget
-from tests.support.dspark import every_other, provenance, random_network, tiny_config, whole
 from tests.support.families import FAMILIES, random_model
+from tests.support.networks import every_other, provenance, random_network, tiny_config, whole
 from tests.support.tokenizers import VOCAB_SIZE, respelled, text_tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -36,7 +44,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("drafters") / "tiny"
     vocabulary = every_other(TARGET)
     network = random_network(tiny_config(TARGET, draft_vocab_size=len(vocabulary)))
-    save_dspark(folder, network, vocabulary, TARGET, provenance(TARGET))
+    save_drafter(folder, network, vocabulary, TARGET, provenance(TARGET))
     return folder
 
 
@@ -55,7 +63,7 @@ def refusal(folder: Path, target: TransformersTarget = TARGET) -> str:
     return message
 
 
-def rounded(network: DSparkNetwork) -> DSparkNetwork:
+def rounded(network: DraftNetwork) -> DraftNetwork:
     """A checkpoint keeps bfloat16 weights."""
     nn.Module.to(network, torch.bfloat16)
     nn.Module.to(network, torch.float32)
@@ -65,10 +73,10 @@ def rounded(network: DSparkNetwork) -> DSparkNetwork:
 def test_a_drafter_comes_back_as_it_was_saved(saved: Path) -> None:
     """Catches weights under another name, a lost vocabulary, and rounding that only one side sees."""
     loaded = load_drafter(saved, TARGET, optimize=False)
-    assert isinstance(loaded, DSparkDrafter)
+    assert isinstance(loaded, NetworkDrafter)
     vocabulary = every_other(TARGET)
     config = tiny_config(TARGET, draft_vocab_size=len(vocabulary))
-    original = DSparkDrafter(rounded(random_network(config)), vocabulary, TARGET, optimize=False)
+    original = NetworkDrafter(rounded(random_network(config)), vocabulary, TARGET, optimize=False)
     assert loaded.config == original.config
     assert loaded.vocabulary.fingerprint == vocabulary.fingerprint
     ids = torch.arange(11) * 29 % VOCAB_SIZE
@@ -86,8 +94,8 @@ def test_a_drafter_comes_back_as_it_was_saved(saved: Path) -> None:
 def test_saving_again_gives_the_same_file(saved: Path, tmp_path: Path) -> None:
     """Catches drift from load to save, and files that depend on when they were written."""
     loaded = load_drafter(saved, TARGET, optimize=False)
-    assert isinstance(loaded, DSparkDrafter)
-    save_dspark(tmp_path / "again", loaded.network, loaded.vocabulary, TARGET, read_provenance(saved))
+    assert isinstance(loaded, NetworkDrafter)
+    save_drafter(tmp_path / "again", loaded.network, loaded.vocabulary, TARGET, read_provenance(saved))
     for name in (WEIGHTS, "config.json", "provenance.json"):
         assert (tmp_path / "again" / name).read_bytes() == (saved / name).read_bytes(), name
     assert checkpoint_hash(tmp_path / "again") == checkpoint_hash(saved)
@@ -104,7 +112,7 @@ def edit_tensors(folder: Path, change: Callable[[dict[str, Tensor]], object]) ->
 def names() -> list[str]:
     network = random_network(tiny_config(TARGET))
     own = [f"network.{name}" for name in network.state_dict()]
-    extra = ["draft_vocabulary", "tokenizer_hashes", "golden.token_ids", "golden.features", "golden.states"]
+    extra = ["draft_vocabulary", "tokenizer_hashes", "golden.token_ids", "golden.features", "golden.logits"]
     return own + extra
 
 
@@ -133,13 +141,13 @@ def test_an_unknown_tensor_is_named(folder: Path) -> None:
     assert "unknown tensor surprise" in refusal(folder)
 
 
-def edit_json(path: Path, change: Callable[[dict[str, object]], object]) -> None:
+def edit_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     data = json.loads(path.read_text(encoding="utf-8"))
     change(data)
     path.write_text(json.dumps(data), encoding="utf-8")
 
 
-def without(field: str, data: dict[str, object]) -> None:
+def without(field: str, data: dict[str, Any]) -> None:
     del data[field]
 
 
@@ -157,20 +165,28 @@ def test_unknown_and_missing_fields_are_named(folder: Path, file: str) -> None:
     assert f"{file}: field rope_scaling: Extra inputs" in refusal(folder)
 
 
+def put(data: dict[str, Any], field: str, value: object) -> None:
+    """Set a field, named with dots where it lies deeper."""
+    *outer, last = field.split(".")
+    for name in outer:
+        data = data[name]
+    data[last] = value
+
+
 WRONG_FIELDS: dict[str, tuple[str, object, str]] = {
-    "other architecture": ("architecture", "eagle3", "unknown architecture 'eagle3'"),
+    "other architecture": ("architecture", "parrot", "unknown architecture 'parrot'"),
     "other convention": ("captured_convention", "input", "captured_convention"),
     "negative layer": ("captured_layers", [-1, 0], "captured_layers"),
     "layer too high": ("captured_layers", [0, 3], "reads layer 3; llama-0 has 3"),
     "no layers": ("captured_layers", [], "captured_layers"),
-    "odd heads": ("num_kv_heads", 3, "num_heads 4 is not a multiple of num_kv_heads 3"),
+    "odd heads": ("layer.num_kv_heads", 3, "num_heads 4 is not a multiple of num_kv_heads 3"),
     "text for a number": ("block_size", "four", "block_size"),
     "hidden size": ("hidden_size", 48, "hidden_size 48; llama-0 has 32"),
     "vocabulary": ("target_vocab_size", 301, "target_vocab_size 301; llama-0 has 300"),
     "draft vocabulary": (
         "draft_vocab_size",
         149,
-        "markov_previous.weight has shape (151, 5), the config asks for (150",
+        "markov_next has shape (150, 5), the config asks for (149",
     ),
 }
 
@@ -178,22 +194,30 @@ WRONG_FIELDS: dict[str, tuple[str, object, str]] = {
 @pytest.mark.parametrize(("field", "value", "expected"), WRONG_FIELDS.values(), ids=WRONG_FIELDS.keys())
 def test_wrong_fields_are_named(folder: Path, field: str, value: object, expected: str) -> None:
     """Catches settings that load and compute something else."""
-    edit_json(folder / "config.json", lambda data: data.update({field: value}))
+    edit_json(folder / "config.json", lambda data: put(data, field, value))
     assert expected in refusal(folder)
 
 
-@pytest.mark.parametrize("field", ["rope_theta", "norm_eps"])
-def test_the_golden_block_catches_numbers_that_shapes_cannot(folder: Path, field: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("layer.rope.inverse_frequencies", [1.0, 0.5, 0.3, 0.2]),
+        ("layer.rope.attention_scaling", 3.0),
+        ("layer.norm_eps", 0.5),
+        ("layer.window", 2),
+    ],
+)
+def test_the_golden_block_catches_numbers_that_shapes_cannot(folder: Path, field: str, value: object) -> None:
     """Catches a rotary base or a norm that differs from training's: everything loads and acceptance is poor."""
-    edit_json(folder / "config.json", lambda data: data.update({field: 0.5 if field == "norm_eps" else 3.0}))
-    assert "its golden block differ by" in refusal(folder)
+    edit_json(folder / "config.json", lambda data: put(data, field, value))
+    assert "its golden block's logits differ by" in refusal(folder)
 
 
-@pytest.mark.parametrize("name", ["network.layers.1.value.weight", "network.mask_embedding"])
+@pytest.mark.parametrize("name", ["network.backbone.layers.1.mlp.up.weight", "network.backbone.mask_embedding"])
 def test_the_golden_block_catches_changed_weights(folder: Path, name: str) -> None:
     """Catches a file that was put together from two."""
     edit_tensors(folder, lambda tensors: tensors[name].neg_())
-    assert "its golden block differ by" in refusal(folder)
+    assert "its golden block's logits differ by" in refusal(folder)
 
 
 def cut_file(path: Path) -> None:
@@ -244,7 +268,7 @@ def test_the_same_target_in_another_type_is_accepted(folder: Path, dtype: torch.
     nn.Module.to(model, dtype)
     target = TransformersTarget(model, text_tokenizer(), name="other type")
     drafter = load_drafter(folder, target)
-    assert isinstance(drafter, DSparkDrafter)
+    assert isinstance(drafter, NetworkDrafter)
     ids = torch.arange(7) * 29 % VOCAB_SIZE
     session = drafter.new_session()
     session.extend(ids, target.forward(ids, target.new_cache(), captured=drafter.captured_layers).features)
@@ -267,7 +291,7 @@ def test_a_failing_save_leaves_what_was_there(
 
     monkeypatch.setattr("forerun.drafters.dspark.checkpoint.save_file", fail)
     with pytest.raises(OSError, match="no space left"):
-        save_dspark(place, random_network(tiny_config(TARGET)), whole(TARGET), TARGET, provenance(TARGET))
+        save_drafter(place, random_network(tiny_config(TARGET)), whole(TARGET), TARGET, provenance(TARGET))
     assert [file.name for file in place.parent.iterdir()] == (["drafter"] if existing else [])
     assert (checkpoint_hash(place) if existing else None) == before
 
@@ -276,4 +300,4 @@ def test_a_vocabulary_of_another_size_is_refused() -> None:
     """Catches draft ids that mean other tokens than in training."""
     vocabulary = DraftVocabulary(torch.arange(150), VOCAB_SIZE)
     with pytest.raises(ForerunError, match="has 150 tokens, the network 149"):
-        DSparkDrafter(random_network(tiny_config(TARGET, draft_vocab_size=149)), vocabulary, TARGET)
+        NetworkDrafter(random_network(tiny_config(TARGET, draft_vocab_size=149)), vocabulary, TARGET)

@@ -1,7 +1,7 @@
 """What every drafter promises. A new drafter class finds itself in this suite or turns it red."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -9,13 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import PointLaw, Processing, SamplingParams
-from forerun.drafters import Drafter, DrafterSession, DraftModel, DSparkDrafter, PromptLookup
+from forerun.drafters import Drafter, DrafterSession, DraftModel, NetworkDrafter, PromptLookup, ProposalPolicy
 from forerun.engine import generate
 from forerun.models import TransformersTarget, tiny_target
 from forerun.verification import Proposal
 from tests.engine.test_greedy import run_in_step
-from tests.support.dspark import every_other, tiny_dspark
 from tests.support.horizons import Forced
+from tests.support.networks import CONFIGS, every_other, tiny_drafter
 from tests.support.targets import fresh_greedy, random_table
 
 VOCAB = 6
@@ -33,8 +33,9 @@ def target() -> TransformersTarget:
 MAKERS: dict[str, Callable[[], Drafter]] = {
     "PromptLookup": lambda: PromptLookup(VOCAB, max_horizon=4),
     "DraftModel": lambda: DraftModel(tiny_target(seed=1, vocab_size=VOCAB, hidden_size=16), target(), max_horizon=4),
-    "DSparkDrafter": lambda: tiny_dspark(target()),
-    "DSparkDrafter, pruned": lambda: tiny_dspark(target(), vocabulary=every_other(target())),
+    "NetworkDrafter, pruned": lambda: tiny_drafter(target(), vocabulary=every_other(target())),
+    "NetworkDrafter, argmax": lambda: tiny_drafter(target(), policy=ProposalPolicy.ARGMAX),
+    **{f"NetworkDrafter, {kind}": partial(tiny_drafter, target(), kind=kind) for kind in CONFIGS},
 }
 
 
@@ -42,7 +43,7 @@ def test_every_drafter_of_the_package_is_in_this_suite() -> None:
     """Catches a new drafter that nobody tests."""
     classes = {kind.__name__ for kind in Drafter.__subclasses__() if kind.__module__.startswith("forerun.")}
     assert classes == {name.partition(",")[0] for name in MAKERS}
-    assert {DSparkDrafter.__name__, DraftModel.__name__, PromptLookup.__name__} <= classes
+    assert {NetworkDrafter.__name__, DraftModel.__name__, PromptLookup.__name__} <= classes
 
 
 @pytest.fixture(params=MAKERS, scope="module")
@@ -63,6 +64,11 @@ def started(drafter: Drafter, ids: Int[Tensor, " length"] = IDS) -> DrafterSessi
     session = drafter.new_session()
     feed(drafter, session, ids)
     return session
+
+
+def is_certain(drafter: Drafter) -> bool:
+    """Whether its drafts are decided by the context alone."""
+    return isinstance(drafter, PromptLookup) or drafter.name.endswith(":argmax")
 
 
 def uniforms(seed: int, count: int = 4) -> Float[Tensor, " count"]:
@@ -115,7 +121,7 @@ def test_uniforms_decide_everything(drafter: Drafter) -> None:
         assert first.token_ids.tolist() == second.token_ids.tolist()
         assert torch.equal(first.law.dense(), second.law.dense())
     drafts = {tuple(propose(started(drafter), seed).token_ids.tolist()) for seed in range(8)}
-    assert (len(drafts) > 1) == (not isinstance(drafter, PromptLookup))
+    assert (len(drafts) > 1) == (not is_certain(drafter))
 
 
 def test_proposing_changes_nothing(drafter: Drafter) -> None:
@@ -174,7 +180,7 @@ DRAWING: dict[str, Callable[[], Drafter]] = {
     "DraftModel": lambda: DraftModel(
         random_table(1, vocab_size=VOCAB), random_table(2, vocab_size=VOCAB), max_horizon=BLOCK_OF_MANY
     ),
-    "DSparkDrafter": lambda: tiny_dspark(target(), vocabulary=every_other(target()), block=BLOCK_OF_MANY),
+    "NetworkDrafter": lambda: tiny_drafter(target(), vocabulary=every_other(target()), block=BLOCK_OF_MANY),
 }
 
 

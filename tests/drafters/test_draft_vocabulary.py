@@ -14,7 +14,7 @@ from forerun.engine import RoundTotals, generate
 from forerun.errors import ForerunError
 from tests.exactness.statistics import chi_square_p_value
 from tests.exactness.tables import plain_row
-from tests.support.dspark import tiny_dspark
+from tests.support.networks import tiny_drafter
 from tests.support.targets import markov_target
 
 KEPT = torch.tensor([0, 3, 5, 9])
@@ -79,7 +79,7 @@ def test_tokens_outside_come_out_with_the_targets_probability() -> None:
     """C54 and C06 through the engine. Catches answers that lose every token the drafter cannot propose."""
     logits = 1.5 * torch.randn(VOCAB, VOCAB, dtype=torch.float64, generator=torch.Generator().manual_seed(SEED))
     target = markov_target(logits, max_positions=TOKENS + 8)
-    drafter = tiny_dspark(target, vocabulary=DraftVocabulary(torch.tensor([0, 2, 3]), VOCAB))
+    drafter = tiny_drafter(target, vocabulary=DraftVocabulary(torch.tensor([0, 2, 3]), VOCAB))
     followers = {token: Counter[int]() for token in range(VOCAB)}
     totals = RoundTotals()
     for request in range(REQUESTS):

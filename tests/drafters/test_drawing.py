@@ -14,7 +14,7 @@ from forerun.drafters.drawing import draw_chain
 from forerun.engine import generate
 from forerun.models import TableTarget, tiny_target
 from forerun.verification import Proposal
-from tests.support.dspark import every_other, tiny_dspark
+from tests.support.networks import every_other, tiny_drafter
 from tests.support.targets import fresh_greedy, random_table
 
 VOCAB = 5
@@ -84,7 +84,7 @@ def test_a_draft_model_that_breaks_down_costs_speed_only() -> None:
 def test_nothing_that_can_be_drafted_may_be_said() -> None:
     """A pruned draft vocabulary, all of it forbidden: no law, so no draft, and no error."""
     target = tiny_target(vocab_size=6)
-    drafter = tiny_dspark(target, vocabulary=every_other(target))
+    drafter = tiny_drafter(target, vocabulary=every_other(target))
     session = drafter.new_session()
     ids = torch.tensor([3, 1, 4])
     session.extend(ids, target.forward(ids, target.new_cache(), captured=drafter.captured_layers).features)

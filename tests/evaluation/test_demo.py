@@ -13,7 +13,7 @@ from forerun.evaluation import DemoConfig, DemoPrompt, demo, pilot, run_demo, sp
 from forerun.models import TransformersTarget
 from forerun.reports import parse_result
 from forerun.reports.schema import ArmResult, DemoResult
-from tests.support.dspark import tiny_dspark
+from tests.support.networks import tiny_drafter
 from tests.support.speed import without_shape_checks
 from tests.support.writers import chat_target
 
@@ -63,7 +63,7 @@ def watched() -> Watched:
         for module in (demo, pilot):
             patched.setattr(module, "generate", watch)
         seen.result = run_demo(
-            target(), tiny_dspark(target()), "ab" * 32, PROMPTS, CONFIG,
+            target(), tiny_drafter(target()), "ab" * 32, PROMPTS, CONFIG,
             command="forerun demo", on_stage=seen.stages.append, on_answer=seen.answered,
         )  # fmt: skip
     return seen
@@ -205,7 +205,7 @@ def test_prompts_are_split_by_task() -> None:
 
 def test_a_single_prompt_has_no_interval() -> None:
     """Catches a division by nothing where there is one prompt of each task."""
-    drafter = tiny_dspark(target())
+    drafter = tiny_drafter(target())
     config = DemoConfig(prompts_per_task=1, max_new_tokens=4, pilot_tokens=16, temperatures=(1.0,))
     with without_shape_checks():
         parsed = parse_result(

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from forerun.distributions import SamplingParams
-from forerun.drafters.dspark import DSparkDrafter, read_provenance
+from forerun.drafters import NetworkDrafter, read_provenance
 from forerun.engine import generate
 from forerun.recipes import demo_prompts, embedded_drafter
 from forerun.training.blocks import make_batch
 from forerun.training.features import FeatureRow
-from forerun.training.teacher import Teacher, draft_logits
+from forerun.training.teacher import Teacher, realised_logits
 from tests.support.real import real_target, shipped_drafter
 
 pytestmark = pytest.mark.real_model
@@ -22,7 +22,7 @@ PARITY_TOLERANCE = 2e-2  # half-precision features against float32 ones, logits 
 def test_training_forward_equals_decoding_on_real_text() -> None:
     """Catches a shift, mask or norm that differs between training and decoding: perfect training, useless drafter."""
     target, drafter = real_target(), shipped_drafter()
-    assert isinstance(drafter, DSparkDrafter)
+    assert isinstance(drafter, NetworkDrafter)
     answer = generate(target, demo_prompts()[16].text, sampling=SamplingParams(temperature=0.0), max_new_tokens=40)
     prompt_length = len(answer.request.prompt_ids)
     token_ids = torch.tensor([*answer.request.prompt_ids, *answer.token_ids])
@@ -36,17 +36,18 @@ def test_training_forward_equals_decoding_on_real_text() -> None:
         log_normaliser=taught.logits.logsumexp(dim=-1),
     )
     batch = make_batch([row], blocks=8, slots=drafter.max_horizon, generator=None)
-    trained, _ = draft_logits(drafter.network, Teacher(target, drafter.vocabulary), batch)
-    for block, anchor in enumerate(batch.anchors[0].tolist()):
-        session = drafter.new_session()
+    trained, _ = realised_logits(drafter.network, Teacher(target, drafter.vocabulary), batch)
+    for block, anchor in enumerate(batch.inputs.anchors[0].tolist()):
         step = target.forward(token_ids[:anchor], target.new_cache(), captured=drafter.captured_layers, num_logits=1)
-        session.extend(token_ids[:anchor], step.features)
-        hidden = session.block_hidden(int(token_ids[anchor]))
-        previous = drafter.vocabulary.to_draft(batch.previous[0, block])
-        decoded = drafter.head(hidden) + drafter.network.markov_logits(previous)
-        torch.testing.assert_close(
-            decoded.log_softmax(-1).exp(), trained[0, block].log_softmax(-1).exp(), atol=PARITY_TOLERANCE, rtol=0
-        )
+        opened = drafter.network.new_context(drafter.borrowed, drafter.heads)
+        opened.extend(token_ids[:anchor], step.features)
+        block_of = opened.open(int(token_ids[anchor]), drafter.max_horizon)
+        following = token_ids[anchor + 1 :].tolist()
+        for slot in range(int(batch.valid[0, block].sum())):
+            decoded = block_of.logits(following[:slot])
+            torch.testing.assert_close(
+                decoded.softmax(-1), trained[0, block, slot].softmax(-1), atol=PARITY_TOLERANCE, rtol=0
+            )
 
 
 def test_provenance_names_data_and_target_honestly() -> None:

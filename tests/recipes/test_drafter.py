@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from forerun.drafters.dspark import DSparkNetwork
+from forerun.drafters import Borrowed, DraftVocabulary, DSparkNetwork, PlainHead
 from forerun.models import EMBEDDED_TARGET, TransformersTarget, tiny_target
 from forerun.recipes import dspark_for, embedded_drafter
 from tests.support.families import FAMILIES, random_model
@@ -15,26 +15,47 @@ def test_every_family_gets_a_drafter_that_runs(family: str) -> None:
     """Catches configurations that name their numbers differently, or leave some out."""
     target = TransformersTarget(random_model(FAMILIES[family]()), text_tokenizer(), name=family)
     config = dspark_for(target, markov_rank=4, draft_vocab_size=50, block_size=3)
-    assert (config.hidden_size, config.target_vocab_size, config.num_heads) == (32, 300, 4)
+    assert (config.hidden_size, config.target_vocab_size, config.layer.num_heads) == (32, 300, 4)
     assert config.captured_layers == (0, 1, 2) and config.max_positions == 128
     network = DSparkNetwork(config)
-    network.initialise(generator=torch.Generator().manual_seed(0), final_norm_weight=torch.ones(32))
+    network.initialise(target, generator=torch.Generator().manual_seed(0))
     features = target.teach(torch.arange(5), captured=config.captured_layers).features
+    vocabulary = DraftVocabulary(torch.arange(50), 300)
+    borrowed = Borrowed.of(target, vocabulary, dtype=torch.float32, device="cpu")
     with torch.inference_mode():
-        context = network.context_layers(features[None], 0)
-        hidden = network.block_hidden(context, target.embedding_weight[7].view(1, 1, -1), torch.tensor([[5]]), None)
-    assert hidden.shape == (1, 1, 3, 32) and bool(torch.isfinite(hidden).all())
+        context = network.new_context(borrowed, [PlainHead(weight) for weight in network.head_weights(borrowed)])
+        context.extend(torch.arange(5), features)
+        logits = context.open(7, 3).logits([])
+    assert logits.shape == (50,) and bool(torch.isfinite(logits).all())
 
 
-def test_the_targets_own_rotary_base_is_taken() -> None:
-    """Catches a default in the place of the target's number, in families that nest it, too."""
-    llama = TransformersTarget(random_model(FAMILIES["llama"]()), text_tokenizer(), name="llama")
-    assert dspark_for(llama).rope_theta == 10_000.0
+ROPES: dict[str, dict[str, object]] = {
+    "plain": {"rope_type": "default", "rope_theta": 500_000.0},
+    "scaled": {
+        "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 32},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROPES)
+def test_the_targets_own_rotary_frequencies_are_taken(name: str) -> None:
+    """Pain 22. Catches a default base or a lost scaling; the oracle is the buffer that the target computes with."""
     config = FAMILIES["llama"]()
-    config.rope_parameters = {"rope_type": "default", "rope_theta": 500_000.0}
-    assert dspark_for(TransformersTarget(random_model(config), text_tokenizer(), name="far")).rope_theta == 500_000.0
+    config.rope_parameters = ROPES[name]
+    model = random_model(config)
+    rope = dspark_for(TransformersTarget(model, text_tokenizer(), name=name)).layer.rope
+    own = model.get_submodule("model.rotary_emb")
+    expected = dict(own.named_buffers())["inv_freq"].double()
+    torch.testing.assert_close(torch.tensor(rope.inverse_frequencies).double(), expected, rtol=1e-6, atol=0)
+    assert rope.attention_scaling == pytest.approx(own.attention_scaling)
+
+
+def test_of_nested_frequencies_those_of_full_attention_are_taken() -> None:
     gemma = TransformersTarget(random_model(FAMILIES["gemma3"]()), text_tokenizer(), name="gemma3")
-    assert dspark_for(gemma).rope_theta == 1_000_000.0  # of the layers with full attention
+    frequencies = dspark_for(gemma).layer.rope.inverse_frequencies
+    assert frequencies[1] == pytest.approx(1_000_000.0 ** (-1 / len(frequencies)))
 
 
 def test_arguments_reach_the_configuration() -> None:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import PointLaw, Processing
-from forerun.drafters import Drafter, DrafterSession, TreeDrafter, TreeDrafterSession
+from forerun.drafters import Dependence, Drafter, DrafterSession, Need, Saving, TreeDrafter, TreeDrafterSession
 from forerun.verification import Candidates, Proposal, TreeProposal
 
 Guess = Callable[[tuple[int, ...], int], Sequence[int]]
@@ -31,6 +31,9 @@ class GuessingDrafter(Drafter):
 
     name = "guessing"
     max_positions = None
+    dependence = Dependence.FULL
+    saving = Saving.VERIFICATION
+    needs: frozenset[Need] = frozenset()
     prefix_consistent = True
 
     @property
@@ -122,6 +125,9 @@ class GuessingTree(TreeDrafter):
     max_horizon = 4
     max_positions = None
     captured_layers = ()
+    dependence = Dependence.FULL
+    saving = Saving.VERIFICATION
+    needs: frozenset[Need] = frozenset()
 
     def max_nodes(self, depth: int) -> int:
         """Of the full tree."""

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from forerun.drafters import DraftVocabulary, DSparkConfig
+from forerun.drafters import DrafterConfig, DraftVocabulary
 from forerun.models import TransformersTarget
 from forerun.training import FeatureRow, TrainConfig, TrainResult, train
-from tests.support.dspark import taught_row, tiny_config, whole
+from tests.support.networks import taught_row, tiny_config, whole
 from tests.support.targets import successor_target
 from tests.support.tokenizers import text_tokenizer
 from tests.support.writers import no_bars
@@ -48,7 +48,7 @@ def run_training(
     rows: Sequence[FeatureRow] | None = None,
     target: TransformersTarget | None = None,
     vocabulary: DraftVocabulary | None = None,
-    shape: DSparkConfig | None = None,
+    shape: DrafterConfig | None = None,
     progress: Progress | None = None,
 ) -> TrainResult:
     """A run on the cyclic language, unless something else is given."""

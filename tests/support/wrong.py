@@ -7,7 +7,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
 from forerun.distributions import Law, Processing
-from forerun.drafters import Drafter, DrafterSession
+from forerun.drafters import Dependence, Drafter, DrafterSession, Need, Saving
 from forerun.models import TransformersTarget
 from forerun.verification import Outcome, Proposal, Rule, Truncation
 
@@ -55,6 +55,9 @@ class StuckDice(Drafter):
     captured_layers = ()
     max_positions = None
     prefix_consistent = True
+    dependence = Dependence.FULL
+    saving = Saving.BOTH
+    needs: frozenset[Need] = frozenset()
 
     @property
     def max_horizon(self) -> int:

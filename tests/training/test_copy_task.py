@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from forerun.distributions import Processing, SamplingParams, law_from_logits
-from forerun.drafters import DSparkDrafter
-from forerun.drafters.dspark import DSparkSession
+from forerun.drafters import NetworkDrafter, NetworkSession
 from forerun.engine import generate
 from forerun.losses import TVP
 from forerun.models import TransformersTarget
@@ -22,7 +21,7 @@ from forerun.training import FeatureRow, TrainConfig
 from forerun.training.teacher import Teacher
 from forerun.training.trainer import split_rows
 from forerun.training.validation import validate
-from tests.support.dspark import whole
+from tests.support.networks import whole
 from tests.support.speed import without_shape_checks
 from tests.support.targets import markov_target
 from tests.support.tokenizers import text_tokenizer
@@ -43,7 +42,7 @@ class Trained:
     """A drafter, what it was validated on, and what validation said."""
 
     target: TransformersTarget
-    drafter: DSparkDrafter
+    drafter: NetworkDrafter
     held_out: list[FeatureRow]
     validation: dict[str, float]
 
@@ -73,7 +72,7 @@ def trained(folder: Path, target: TransformersTarget, config: TrainConfig) -> Tr
         rows = captured(target, [(ids[:PROMPT], ids[PROMPT:]) for ids in texts], folder)
         result = run_training(folder / "run", config, rows=rows, target=target)
         held_out = split_rows(rows, config.validation_share)[1][:2]
-        drafter = DSparkDrafter(result.network, whole(target), target, optimize=False)
+        drafter = NetworkDrafter(result.network, whole(target), target, optimize=False)
         validation = validate(result.network, Teacher(target, drafter.vocabulary), held_out, blocks=99)
     return Trained(target, drafter, held_out, validation)
 
@@ -121,7 +120,7 @@ def blocks_of(trained: Trained) -> list[tuple[FeatureRow, int]]:
     ]
 
 
-def forced_laws(session: DSparkSession, last: int, following: list[int]) -> list[torch.Tensor]:
+def forced_laws(session: NetworkSession, last: int, following: list[int]) -> list[torch.Tensor]:
     """Draft laws along a text, from `propose` alone: uniforms are chosen so that each draft is the text's own token."""
     laws: list[torch.Tensor] = []
     uniforms = torch.zeros(0, dtype=torch.float64)

@@ -14,7 +14,7 @@ from forerun.errors import ForerunError
 from forerun.losses import TVP
 from forerun.training import TrainResult
 from forerun.training.jsonl import read_jsonl
-from tests.support.dspark import tiny_config
+from tests.support.networks import tiny_config
 from tests.support.targets import successor_target
 from tests.support.tokenizers import text_tokenizer
 from tests.support.training import SMALL, cyclic_rows, cyclic_target, run_training

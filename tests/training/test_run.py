@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from forerun.drafters import DSparkConfig, load_drafter
-from forerun.drafters.dspark import DSparkDrafter, read_provenance
+from forerun.drafters import DrafterConfig, NetworkDrafter, load_drafter, read_provenance
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
 from forerun.training import FeatureConfig, TrainConfig, TrainResult, capture_features, train_drafter, write_history
 from forerun.training.features import file_sha256
-from tests.support.dspark import tiny_config
+from tests.support.networks import tiny_config
 from tests.support.training import SMALL, VOCAB, cyclic_target
 from tests.support.writers import answer_row, chat_target, no_bars, write_jsonl
 
@@ -35,7 +34,7 @@ def run(
     folder: Path,
     *,
     target: TransformersTarget | None = None,
-    shape: DSparkConfig | None = None,
+    shape: DrafterConfig | None = None,
     config: TrainConfig = SMALL,
     output: Path | None = None,
     resume: bool = False,
@@ -59,7 +58,7 @@ def test_the_drafter_can_be_loaded_and_names_its_ancestry(tmp_path: Path) -> Non
     prepare(tmp_path)
     result = run(tmp_path)
     drafter = load_drafter(tmp_path / "drafter", cyclic_target(), optimize=False)
-    assert isinstance(drafter, DSparkDrafter)
+    assert isinstance(drafter, NetworkDrafter)
     trained = result.network.state_dict()
     for name, weight in drafter.network.state_dict().items():
         assert torch.equal(weight, trained[name].to(torch.bfloat16).to(weight.dtype)), name
@@ -94,7 +93,7 @@ def test_the_draft_vocabulary_is_the_most_frequent_of_the_training_answers(tmp_p
     other.rename(tmp_path / "features")
     run(tmp_path)
     drafter = load_drafter(tmp_path / "drafter", cyclic_target(), optimize=False)
-    assert isinstance(drafter, DSparkDrafter)
+    assert isinstance(drafter, NetworkDrafter)
     assert drafter.vocabulary.target_ids.tolist() == [token for token in range(VOCAB) if token != 7]
     assert read_provenance(tmp_path / "drafter").vocabulary_coverage == 1.0
 

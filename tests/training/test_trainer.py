@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from forerun.distributions import DenseLaw, overlap
-from forerun.drafters import DraftVocabulary, DSparkDrafter
-from forerun.drafters.dspark import DSparkNetwork
+from forerun.drafters import DraftVocabulary, NetworkDrafter, network_of
 from forerun.errors import ForerunError
 from forerun.losses import TVP, AcceptanceHistory, CrossEntropy, MaskedSum, TotalVariation, adaptive_beta
 from forerun.models import TransformersTarget, tiny_target
@@ -20,7 +19,7 @@ from forerun.recipes import objective as named
 from forerun.training import FeatureRow, TrainConfig
 from forerun.training.jsonl import read_jsonl
 from forerun.training.trainer import learning_rate_at, split_rows
-from tests.support.dspark import every_other, taught_row, tiny_config
+from tests.support.networks import every_other, taught_row, tiny_config
 from tests.support.training import SMALL, cyclic_rows, run_training
 
 FLOAT32 = 2e-4  # the trainer works in float32, the decoding path here in float64
@@ -66,9 +65,9 @@ def test_the_first_loss_is_the_one_that_decoding_would_have(tmp_path: Path, weig
     run_training(tmp_path, config, rows=rows, target=target, vocabulary=vocabulary)
     (logged,) = read_jsonl(tmp_path / "log.jsonl")
 
-    network = DSparkNetwork(tiny_config(target, draft_vocab_size=len(vocabulary)))
-    network.initialise(generator=torch.Generator().manual_seed(0), final_norm_weight=torch.ones(target.hidden_size))
-    drafter = DSparkDrafter(network, vocabulary, target, optimize=False)
+    network = network_of(tiny_config(target, draft_vocab_size=len(vocabulary)))
+    network.initialise(target, generator=torch.Generator().manual_seed(0))
+    drafter = NetworkDrafter(network, vocabulary, target, optimize=False)
     overlaps = [
         per_slot
         for row in training
@@ -83,17 +82,16 @@ def test_the_first_loss_is_the_one_that_decoding_would_have(tmp_path: Path, weig
 
 
 def decoded_overlaps(
-    target: TransformersTarget, drafter: DSparkDrafter, row: FeatureRow, anchor: int
+    target: TransformersTarget, drafter: NetworkDrafter, row: FeatureRow, anchor: int
 ) -> list[tuple[int, float]]:
     """1 - TV at every slot with a label, along the row's own text, from the parts that decoding uses."""
     step = target.forward(row.token_ids, target.new_cache(), captured=(0, 1))
-    session = drafter.new_session()
-    session.extend(row.token_ids[:anchor], step.features[:anchor])
-    hidden = session.block_hidden(int(row.token_ids[anchor]))
+    context = drafter.network.new_context(drafter.borrowed, drafter.heads)
+    context.extend(row.token_ids[:anchor], step.features[:anchor])
+    block = context.open(int(row.token_ids[anchor]), drafter.max_horizon)
     result = []
     for slot in range(min(4, len(row.token_ids) - 1 - anchor)):
-        previous = drafter.vocabulary.to_draft(row.token_ids[anchor + slot : anchor + slot + 1])
-        logits = drafter.head(hidden[slot]) + drafter.network.markov_logits(previous)[0]
+        logits = block.logits(row.token_ids[anchor + 1 : anchor + 1 + slot].tolist())
         draft = torch.zeros(1, target.vocab_size, dtype=torch.float64)
         draft[0, drafter.vocabulary.target_ids] = logits.softmax(-1)
         law = DenseLaw(step.logits[anchor + slot].softmax(-1)[None])

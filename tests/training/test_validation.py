@@ -9,9 +9,9 @@ import torch
 from forerun.losses import draft_labels
 from forerun.models import tiny_target
 from forerun.training.blocks import make_batch
-from forerun.training.teacher import Teacher, draft_logits
+from forerun.training.teacher import Teacher, realised_logits
 from forerun.training.validation import validate
-from tests.support.dspark import every_other, random_network, taught_row, tiny_config
+from tests.support.networks import every_other, random_network, taught_row, tiny_config
 from tests.support.speed import without_shape_checks
 
 BOUNDS = {"length_bound_0": 0.0, "length_bound_half": 0.5, "length_bound_1": 1.0}
@@ -38,7 +38,7 @@ def test_every_number_is_that_of_its_definition(tmp_path: Path) -> None:
         costs: dict[str, list[list[float]]] = {name: [] for name in BOUNDS}
         for row in rows:
             batch = make_batch([row], blocks=99, slots=4, generator=None)
-            logits, _ = draft_logits(network, teacher, batch)
+            logits, _ = realised_logits(network, teacher, batch)
             targets, drafts = teacher.log_probs(batch)[0].double().exp(), logits[0].double().softmax(-1)
             labels = draft_labels(batch.labels, vocabulary.target_ids)[0]
             for block in range(labels.shape[0]):

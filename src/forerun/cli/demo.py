@@ -13,8 +13,7 @@ from rich.console import Console
 from forerun.cli.data import Json
 from forerun.cli.progress import long_progress
 from forerun.distributions import SamplingParams
-from forerun.drafters import Drafter, load_drafter
-from forerun.drafters.dspark import checkpoint_hash
+from forerun.drafters import Drafter, checkpoint_hash, load_drafter
 from forerun.engine import generate
 from forerun.errors import ForerunError
 from forerun.evaluation import DemoConfig, DemoPrompt, Tracer, run_demo

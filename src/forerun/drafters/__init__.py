@@ -1,26 +1,70 @@
 """Drafters: things that propose tokens, each with the law the tokens were drawn from."""
 
+from forerun.drafters.architectures import network_of
+from forerun.drafters.attention import LayerShape
+from forerun.drafters.block_inputs import BlockInputs, SlotIndices, slot_indices
+from forerun.drafters.checkpoint import (
+    check_replaceable,
+    checkpoint_hash,
+    load_drafter,
+    load_network,
+    read_config,
+    read_provenance,
+    save_drafter,
+)
+from forerun.drafters.config import DrafterConfig
+from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.draft_model import DraftModel
 from forerun.drafters.draft_model_tree import DraftModelTree
 from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
-from forerun.drafters.dspark import DSparkConfig, DSparkDrafter
-from forerun.drafters.load import load_drafter
+from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
+from forerun.drafters.markov import MarkovKind
+from forerun.drafters.network import Borrowed, DraftContext, DraftNetwork, DraftStates, Head, OpenBlock, PlainHead
+from forerun.drafters.network_drafter import NetworkDrafter, NetworkSession, ProposalPolicy
 from forerun.drafters.prompt_lookup import PromptLookup
 from forerun.drafters.provenance import Provenance
+from forerun.drafters.rope import Rope
 from forerun.drafters.tree import TreeDrafter, TreeDrafterSession
 
 __all__ = [
+    "BlockInputs",
+    "Borrowed",
     "DSparkConfig",
-    "DSparkDrafter",
+    "DSparkNetwork",
+    "Dependence",
+    "DraftContext",
     "DraftModel",
     "DraftModelTree",
+    "DraftNetwork",
+    "DraftStates",
     "DraftVocabulary",
     "Drafter",
+    "DrafterConfig",
     "DrafterSession",
+    "Head",
+    "LayerShape",
+    "MarkovKind",
+    "Need",
+    "NetworkDrafter",
+    "NetworkSession",
+    "OpenBlock",
+    "PlainHead",
     "PromptLookup",
+    "ProposalPolicy",
     "Provenance",
+    "Rope",
+    "Saving",
+    "SlotIndices",
     "TreeDrafter",
     "TreeDrafterSession",
+    "check_replaceable",
+    "checkpoint_hash",
     "load_drafter",
+    "load_network",
+    "network_of",
+    "read_config",
+    "read_provenance",
+    "save_drafter",
+    "slot_indices",
 ]

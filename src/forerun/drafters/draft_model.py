@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import Processing
+from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.drawing import draw_chain
 from forerun.drafters.small_model import SmallModelReader, check_vocabularies
@@ -59,6 +60,10 @@ class DraftModel(Drafter):
     def prefix_consistent(self) -> bool:
         """Each draft is drawn before the next exists."""
         return True
+
+    dependence = Dependence.FULL
+    saving = Saving.BOTH
+    needs: frozenset[Need] = frozenset()
 
     def new_session(self) -> DraftModelSession:
         """State for one request."""

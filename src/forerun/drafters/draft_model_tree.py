@@ -12,6 +12,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from forerun.distributions import Law, PointLaw, Processing, UnusableLogits, stack_laws
+from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.small_model import SmallModelReader, check_vocabularies
 from forerun.drafters.tree import TreeDrafter, TreeDrafterSession
 from forerun.errors import ForerunError
@@ -78,6 +79,10 @@ class DraftModelTree(TreeDrafter):
     def max_nodes(self, depth: int) -> int:
         """Sum over depths of the products of the branching up to there."""
         return sum(accumulate(self.branching[:depth], mul))
+
+    dependence = Dependence.FULL
+    saving = Saving.BOTH
+    needs: frozenset[Need] = frozenset()
 
     def new_session(self) -> DraftModelTreeSession:
         """State for one request."""

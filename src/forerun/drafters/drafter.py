@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import Processing
+from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.verification import Proposal
 
 
@@ -71,6 +72,21 @@ class Proposer(ABC):
     @abstractmethod
     def max_positions(self) -> int | None:
         """Positions it can handle; beyond them the engine drafts nothing. ``None``: no limit of its own."""
+
+    @property
+    @abstractmethod
+    def dependence(self) -> Dependence:
+        """How a draft's law depends on the drafts before it in the same round."""
+
+    @property
+    @abstractmethod
+    def saving(self) -> Saving:
+        """What a shorter horizon saves."""
+
+    @property
+    @abstractmethod
+    def needs(self) -> frozenset[Need]:
+        """What the target has to supply besides tokens."""
 
 
 class Drafter(Proposer):

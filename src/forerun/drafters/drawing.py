@@ -19,6 +19,7 @@ def draw_chain(
     *,
     vocab_size: int,
     uniforms: Float[Tensor, " horizon"],
+    certain: bool = False,
 ) -> Proposal:
     """Draw each draft from the processed law after the drafts before it.
 
@@ -31,6 +32,8 @@ def draw_chain(
         processing: of the request.
         vocab_size: of the target.
         uniforms: one in [0, 1) for each position.
+        certain: take each law's most probable token (the lowest of equals) instead of drawing; the proposal's law then
+            has that token alone.
     """
     drafted: list[int] = []
     laws: list[Law] = []
@@ -41,8 +44,15 @@ def draw_chain(
         except UnusableLogits:
             cut_short = True
             break
+        if certain:
+            law = most_probable(law)
         laws.append(law)
         drafted.append(int(law.sample(uniforms=uniforms[place : place + 1])))
     token_ids = torch.tensor(drafted, dtype=torch.int64)
     law = stack_laws(laws) if laws else PointLaw(token_ids, vocab_size)
     return Proposal(token_ids=token_ids, law=law, cut_short=cut_short)
+
+
+def most_probable(law: Law) -> Law:
+    """The most probable token of a one-row law as a certain one; the lowest of equals."""
+    return law if isinstance(law, PointLaw) else PointLaw(law.dense().argmax(-1), law.vocab_size)

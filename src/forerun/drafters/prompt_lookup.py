@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import PointLaw, Processing
+from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.errors import ForerunError
 from forerun.verification import Proposal
@@ -58,6 +59,10 @@ class PromptLookup(Drafter):
     def prefix_consistent(self) -> bool:
         """A shorter copy is a prefix of a longer one."""
         return True
+
+    dependence = Dependence.FULL
+    saving = Saving.VERIFICATION
+    needs: frozenset[Need] = frozenset()
 
     def new_session(self) -> PromptLookupSession:
         """State for one request."""

@@ -22,6 +22,7 @@ from forerun.models.joint_linear import join_linears
 from forerun.models.packed_linear import can_pack, pack_linears
 from forerun.models.recorded_pass import PassOutputs, RecordedPasses, Recorder, cuda_graph
 from forerun.models.rectangle import Rectangle, RowBlock
+from forerun.models.rope_numbers import RopeNumbers, rope_numbers
 from forerun.models.target import Block, Target, TargetBatch, TargetCache, TargetStep, TeacherStep
 from forerun.models.tokenizer import Tokenizer
 
@@ -35,13 +36,13 @@ _HASHED_VALUES_PER_TENSOR = 4096
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """Attention and MLP sizes of a decoder layer, and the base of its rotary embedding (10,000 where it has none)."""
+    """Attention and MLP sizes of a decoder layer, and its rotary embedding."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     intermediate_size: int
-    rope_theta: float
+    rope: RopeNumbers
 
 
 @final
@@ -233,15 +234,19 @@ class TransformersTarget(Target):
             return config.get(own_names.get(name, name))
 
         heads = int(stored("num_attention_heads"))
-        rope = stored("rope_parameters") or {}
-        rope = rope.get("full_attention", rope)  # Gemma 3 has one for each kind of layer
+        head_dim = int(stored("head_dim") or self.hidden_size // heads)
         return AttentionShape(
             num_heads=heads,
             num_kv_heads=int(stored("num_key_value_heads") or heads),
-            head_dim=int(stored("head_dim") or self.hidden_size // heads),
+            head_dim=head_dim,
             intermediate_size=int(stored("intermediate_size") or 4 * self.hidden_size),
-            rope_theta=float(rope.get("rope_theta", 10_000.0)),
+            rope=rope_numbers(self._config, head_dim),
         )
+
+    @property
+    def final_norm_weight(self) -> Float[Tensor, " hidden"]:
+        """Of the norm before the head, in float32."""
+        return dict(self.final_norm.named_parameters())["weight"].detach().float()
 
     @property
     def num_layers(self) -> int:

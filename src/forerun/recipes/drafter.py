@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forerun.drafters import DSparkConfig
+from forerun.drafters import DSparkConfig, LayerShape, MarkovKind, Rope
 from forerun.models import EMBEDDED_TARGET, TransformersTarget
 
 _CAPTURED_LAYERS = 5
@@ -15,6 +15,7 @@ def dspark_for(
     *,
     num_layers: int = 2,
     block_size: int = 7,
+    markov_head: MarkovKind = "vanilla",
     markov_rank: int = 128,
     draft_vocab_size: int = 8192,
     max_positions: int | None = None,
@@ -25,26 +26,45 @@ def dspark_for(
         target: whose shapes are taken over.
         num_layers: of the backbone; DSpark's released drafters have five, a small CPU affords two.
         block_size: largest horizon.
-        markov_rank: of the first-order term.
+        markov_head: vanilla, gated or rnn.
+        markov_rank: of the Markov head.
         draft_vocab_size: cut to the target's vocabulary where that is smaller.
         max_positions: ``None`` for the target's.
     """
-    shape = target.attention_shape
     return DSparkConfig(
         hidden_size=target.hidden_size,
         target_vocab_size=target.vocab_size,
-        captured_layers=_spread(target.num_layers),
+        captured_layers=spread_layers(target.num_layers),
         num_layers=num_layers,
+        layer=layer_of(target),
+        block_size=block_size,
+        markov_head=markov_head,
+        markov_rank=markov_rank,
+        confidence_head=True,
+        confidence_reads_markov=True,
+        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
+        max_positions=target.max_positions if max_positions is None else max_positions,
+    )
+
+
+def layer_of(target: TransformersTarget, *, head_norms: bool = True, window: int | None = None) -> LayerShape:
+    """A drafter layer with the target's own attention shape and positions.
+
+    Args:
+        target: whose shapes are taken over.
+        head_norms: normalise queries and keys.
+        window: of the attention; ``None`` for none.
+    """
+    shape = target.attention_shape
+    return LayerShape(
         num_heads=shape.num_heads,
         num_kv_heads=shape.num_kv_heads,
         head_dim=shape.head_dim,
         intermediate_size=shape.intermediate_size,
-        block_size=block_size,
-        markov_rank=markov_rank,
-        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
-        rope_theta=shape.rope_theta,
+        head_norms=head_norms,
+        rope=Rope(inverse_frequencies=shape.rope.inverse_frequencies, attention_scaling=shape.rope.attention_scaling),
         norm_eps=1e-6,
-        max_positions=target.max_positions if max_positions is None else max_positions,
+        window=window,
     )
 
 
@@ -54,7 +74,8 @@ def embedded_drafter(target_name: str) -> Path | None:
     return folder if target_name == EMBEDDED_TARGET.name and folder.is_dir() else None
 
 
-def _spread(num_layers: int) -> tuple[int, ...]:
+def spread_layers(num_layers: int) -> tuple[int, ...]:
+    """Five layers from the second to the third from last, or as many as there are."""
     first, last = min(1, num_layers - 1), max(num_layers - 3, 0)
     if last <= first:
         return tuple(range(num_layers))[-_CAPTURED_LAYERS:]

@@ -13,11 +13,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun import losses
-from forerun.drafters.dspark import DSparkNetwork
+from forerun.drafters import DraftNetwork, DraftStates, PlainHead
 from forerun.losses import Divergence, MaskedSum, Moment, Objective
 from forerun.losses.fused import Projection, TargetStates, fused_sum
 from forerun.training.blocks import BlockBatch
-from forerun.training.teacher import DraftStates, Teacher
+from forerun.training.teacher import Teacher
 
 
 @final
@@ -28,13 +28,13 @@ class BatchLoss:
     Attributes:
         objective: weighted sum of the objective over the positions it keeps; carries the gradient.
         acceptance: of every valid position, without gradient.
-        confidence: log-odds that the confidence head gives it.
+        confidence: log-odds that the confidence head gives it, where there is one.
         moment: with the batch's own acceptance by position.
     """
 
     objective: MaskedSum
     acceptance: Float[Tensor, "rows blocks slots"]
-    confidence: Float[Tensor, "rows blocks slots"]
+    confidence: Float[Tensor, "rows blocks slots"] | None
     moment: Moment
 
 
@@ -52,7 +52,7 @@ class Scorer:
         fused: chunk by chunk, where the objective has such a form (`Objective.divergence`).
     """
 
-    network: DSparkNetwork
+    network: DraftNetwork
     teacher: Teacher
     objective: Objective
     weights: Float[Tensor, " slots"]
@@ -67,7 +67,7 @@ class Scorer:
             step: updates made so far.
             settled: `AcceptanceHistory.settled` of them.
         """
-        states = DraftStates.of(self.network, self.teacher, batch)
+        states = self.network.teach(batch.inputs, self.teacher.borrowed)
         divergence = self.objective.divergence(step=step, total_steps=self.total_steps, settled=settled)
         if self.fused and divergence is not None:
             return self._from_states(states, batch, divergence, step, settled)
@@ -80,8 +80,8 @@ class Scorer:
         kept = self.objective.kept_labels(labels)
         found = fused_sum(
             [
-                Projection(hidden=states.backbone, weight=self.teacher.head),
-                Projection(hidden=states.markov, weight=self.network.markov_next.weight),
+                Projection(hidden=hidden, weight=weight)
+                for hidden, weight in zip(states.terms, self._head_weights(), strict=True)
             ],
             TargetStates(hidden=batch.final_hidden, weight=self.teacher.head, log_normaliser=batch.log_normaliser),
             divergence,
@@ -97,7 +97,7 @@ class Scorer:
         )
 
     def _from_logits(self, states: DraftStates, batch: BlockBatch, step: int, settled: float) -> BatchLoss:
-        logits = states.logits(self.network, self.teacher)
+        logits = states.logits([PlainHead(weight) for weight in self._head_weights()])
         with torch.no_grad():
             target_log_probs = self.teacher.log_probs(batch)
         acceptance = losses.acceptance(target_log_probs, logits)  # detached: a label, not a path for gradients
@@ -115,6 +115,9 @@ class Scorer:
             confidence=states.confidence,
             moment=moment,
         )
+
+    def _head_weights(self) -> tuple[Tensor, ...]:
+        return self.network.head_weights(self.teacher.borrowed)
 
     def _moment(self, acceptance: Tensor, batch: BlockBatch, step: int, settled: float) -> Moment:
         return Moment(

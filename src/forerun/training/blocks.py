@@ -1,8 +1,6 @@
-"""From captured rows to training blocks: which token is an input, which a label, and who may see what.
+"""From captured rows to training blocks: anchors are drawn, and inputs and labels laid out.
 
-The one place that counts positions. A block anchored at index a (a token that decoding would hold as its last
-committed one) has slots 0 .. K-1; slot j stands at position a + j, reads token a + j as "the token before", predicts
-token a + j + 1, and is compared with the target's law at index a + j. Features are visible strictly before a.
+Which index is an input and which a label is said in `drafters.block_inputs`, for training and decoding alike.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from forerun.drafters import BlockInputs, slot_indices
 from forerun.training.features import FeatureRow
 
 
@@ -21,23 +20,17 @@ class BlockBatch:
     """Anchored blocks of several rows, padded to one shape.
 
     Attributes:
-        features: of every token; padding is zero and never visible.
-        anchors: index of each block's anchor; 0 for blocks that only fill the shape.
-        previous: token before each slot's prediction.
+        inputs: what the drafter may read; features of padding are zero and never visible.
         labels: token each slot predicts.
         final_hidden, log_normaliser: of the target, at the index that decides each label.
         valid: slots that have a label inside the answer.
-        visible: for each slot (row-major over blocks), the context tokens and slots it may read.
     """
 
-    features: Float[Tensor, "rows length layers hidden"]
-    anchors: Int[Tensor, "rows blocks"]
-    previous: Int[Tensor, "rows blocks slots"]
+    inputs: BlockInputs
     labels: Int[Tensor, "rows blocks slots"]
     final_hidden: Float[Tensor, "rows blocks slots hidden"]
     log_normaliser: Float[Tensor, "rows blocks slots"]
     valid: Bool[Tensor, "rows blocks slots"]
-    visible: Bool[Tensor, "rows queries keys"]
 
 
 def anchor_range(row: FeatureRow) -> range:
@@ -71,34 +64,21 @@ def make_batch(rows: list[FeatureRow], *, blocks: int, slots: int, generator: to
         token_ids[index, :size] = row.token_ids
         final_hidden[index, :size] = row.final_hidden.float()
         log_normaliser[index, :size] = row.log_normaliser
-    before = anchors[:, :, None] + torch.arange(
-        slots
-    )  # (rows, blocks, slots): index of the token before the prediction
-    valid = (before + 1 < lengths[:, None, None]) & used[:, :, None]
-    before = before.clamp(max=length - 2)
-    flat = before.view(len(rows), -1)
+    found = slot_indices(anchors, used, lengths, slots=slots)
+    flat, flat_labels = found.inputs.view(len(rows), -1), found.labels.view(len(rows), -1)
+    shape = found.inputs.shape
     return BlockBatch(
-        features=features,
-        anchors=anchors,
-        previous=token_ids.gather(1, flat).view_as(before),
-        labels=token_ids.gather(1, flat + 1).view_as(before),
-        final_hidden=final_hidden.gather(1, flat[..., None].expand(-1, -1, hidden)).view(*before.shape, hidden),
-        log_normaliser=log_normaliser.gather(1, flat).view_as(before),
-        valid=valid,
-        visible=block_visibility(anchors, length=length, slots=slots),
+        inputs=BlockInputs(
+            token_ids=token_ids,
+            features=features,
+            anchors=anchors,
+            previous=token_ids.gather(1, flat).view(shape),
+        ),
+        labels=token_ids.gather(1, flat_labels).view(shape),
+        final_hidden=final_hidden.gather(1, flat[..., None].expand(-1, -1, hidden)).view(*shape, hidden),
+        log_normaliser=log_normaliser.gather(1, flat).view(shape),
+        valid=found.valid,
     )
-
-
-def block_visibility(
-    anchors: Int[Tensor, "rows blocks"], *, length: int, slots: int
-) -> Bool[Tensor, "rows queries keys"]:
-    """A slot reads the context strictly before its anchor, and every slot of its own block."""
-    rows, blocks = anchors.shape
-    context = torch.arange(length) < anchors[:, :, None]  # (rows, blocks, length)
-    context = context.repeat_interleave(slots, dim=1)  # (rows, queries, length)
-    owner = torch.arange(blocks).repeat_interleave(slots)
-    own_block = (owner[:, None] == owner).expand(rows, -1, -1)  # (rows, queries, queries)
-    return torch.cat([context, own_block], dim=2)
 
 
 def _choose(candidates: range, blocks: int, generator: torch.Generator | None) -> Int[Tensor, " chosen"]:

@@ -10,8 +10,7 @@ import torch
 from rich.progress import Progress
 
 from forerun import environment
-from forerun.drafters import DraftVocabulary, DSparkConfig, Provenance
-from forerun.drafters.dspark import check_replaceable, save_dspark
+from forerun.drafters import DrafterConfig, DraftVocabulary, Provenance, check_replaceable, save_drafter
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
 from forerun.training.features import file_sha256, read_features, read_manifest
@@ -24,7 +23,7 @@ def train_drafter(
     target: TransformersTarget,
     features: Path,
     answers: Path,
-    drafter_config: DSparkConfig,
+    drafter_config: DrafterConfig,
     config: TrainConfig,
     output: Path,
     run_folder: Path,
@@ -33,7 +32,7 @@ def train_drafter(
     resume: bool,
     progress: Progress,
 ) -> TrainResult:
-    """Train a DSpark drafter and write it with its provenance.
+    """Train a drafter and write it with its provenance.
 
     Args:
         target: the model it drafts for.
@@ -93,5 +92,5 @@ def train_drafter(
         commit=environment.source_commit(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    save_dspark(output, result.network, vocabulary, target, provenance)
+    save_drafter(output, result.network, vocabulary, target, provenance)
     return result

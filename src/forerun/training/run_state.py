@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from forerun.drafters import DraftVocabulary, DSparkConfig
-from forerun.drafters.dspark import DSparkNetwork
+from forerun.drafters import DrafterConfig, DraftNetwork, DraftVocabulary
 from forerun.errors import ForerunError
 from forerun.losses import AcceptanceHistory
 from forerun.models import TransformersTarget
@@ -26,7 +25,7 @@ LOG_FILE = "log.jsonl"
 
 def run_identity(
     settings: dict[str, Any],
-    drafter_config: DSparkConfig,
+    drafter_config: DrafterConfig,
     vocabulary: DraftVocabulary,
     target: TransformersTarget,
     rows: list[FeatureRow],
@@ -53,7 +52,7 @@ def run_identity(
 
 
 def save_state(
-    network: DSparkNetwork,
+    network: DraftNetwork,
     optimizer: torch.optim.AdamW,
     history: AcceptanceHistory,
     identity: dict[str, str],
@@ -76,7 +75,7 @@ def save_state(
 
 
 def resume_state(
-    network: DSparkNetwork,
+    network: DraftNetwork,
     optimizer: torch.optim.AdamW,
     history: AcceptanceHistory,
     identity: dict[str, str],

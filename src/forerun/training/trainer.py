@@ -1,4 +1,4 @@
-"""The loop that fits a DSpark drafter to its target.
+"""The loop that fits a drafter to its target.
 
 Every step is a function of (data, seed, step number): which rows, which anchors, which learning rate, which beta. So a
 run that is killed and resumed ends in the same weights, bit for bit on a CPU, and no cursor or random state is stored.
@@ -21,8 +21,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from forerun import losses
-from forerun.drafters import DraftVocabulary, DSparkConfig
-from forerun.drafters.dspark import DSparkNetwork
+from forerun.drafters import DrafterConfig, DraftNetwork, DraftVocabulary, network_of
 from forerun.errors import ForerunError
 from forerun.losses import TVP, AcceptanceHistory, MaskedSum, Objective
 from forerun.models import TransformersTarget
@@ -101,7 +100,7 @@ class TrainConfig:
 class TrainResult:
     """A finished run."""
 
-    network: DSparkNetwork
+    network: DraftNetwork
     validation: dict[str, float]
     anchors: int
     seconds: float
@@ -125,7 +124,7 @@ def split_rows(rows: list[FeatureRow], share: float) -> tuple[list[FeatureRow], 
 def train(
     target: TransformersTarget,
     rows: list[FeatureRow],
-    drafter_config: DSparkConfig,
+    drafter_config: DrafterConfig,
     vocabulary: DraftVocabulary,
     config: TrainConfig,
     run_folder: Path,
@@ -159,9 +158,8 @@ def train(
             "so none can show how far drafts get; add data or draft fewer tokens"
         )
     identity = run_identity(_settings(config), drafter_config, vocabulary, target, rows)
-    network = DSparkNetwork(drafter_config)
-    norm_weight = dict(target.final_norm.named_parameters())["weight"].float()
-    network.initialise(generator=torch.Generator().manual_seed(config.seed), final_norm_weight=norm_weight)
+    network = network_of(drafter_config)
+    network.initialise(target, generator=torch.Generator().manual_seed(config.seed))
     teacher = Teacher(target, vocabulary)
     optimizer = _optimizer(network, config)
     history = AcceptanceHistory()
@@ -213,16 +211,19 @@ def _backward(
 ) -> tuple[dict[str, float], MaskedSum]:
     """Gradients of one update, numbers for the log, and the batch's acceptance."""
     scored = scorer.score(batch, step=step, settled=settled)
-    confidence_values = losses.confidence_loss(scored.confidence, scored.acceptance)
-    confidence_loss = losses.masked_sum(confidence_values, batch.valid).mean()
     acceptances = losses.masked_sum(scored.acceptance, batch.valid)
     if int(scored.objective.count) == 0:
         return {"loss": 0.0, "acceptance": 0.0, "valid": 0}, acceptances
     loss = scored.objective.mean()
-    (loss + config.confidence_weight * confidence_loss).backward()
-    metrics = {
-        "loss": float(loss.detach()),
-        "confidence_loss": float(confidence_loss.detach()),
+    metrics = {"loss": float(loss.detach())}
+    whole = loss
+    if scored.confidence is not None:
+        confidence_values = losses.confidence_loss(scored.confidence, scored.acceptance)
+        confidence_loss = losses.masked_sum(confidence_values, batch.valid).mean()
+        whole = loss + config.confidence_weight * confidence_loss
+        metrics["confidence_loss"] = float(confidence_loss.detach())
+    whole.backward()
+    metrics |= {
         "acceptance": float(acceptances.mean()),
         "valid": int(scored.objective.count),
         "settled": settled,
@@ -260,7 +261,7 @@ def _anchors_of(rows: list[FeatureRow], config: TrainConfig, step: int) -> int:
     )
 
 
-def _optimizer(network: DSparkNetwork, config: TrainConfig) -> torch.optim.AdamW:
+def _optimizer(network: DraftNetwork, config: TrainConfig) -> torch.optim.AdamW:
     matrices = [parameter for parameter in network.parameters() if parameter.ndim >= 2]
     vectors = [parameter for parameter in network.parameters() if parameter.ndim < 2]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from forerun import losses
-from forerun.drafters.dspark import DSparkNetwork
+from forerun.drafters import DraftNetwork
 from forerun.training.blocks import make_batch
 from forerun.training.features import FeatureRow
-from forerun.training.teacher import Teacher, draft_logits
+from forerun.training.teacher import Teacher, realised_logits
 
 _BOUNDS = {0.0: "length_bound_0", 0.5: "length_bound_half", 1.0: "length_bound_1"}
 
 
 @torch.no_grad()
-def validate(network: DSparkNetwork, teacher: Teacher, rows: list[FeatureRow], *, blocks: int = 16) -> dict[str, float]:
+def validate(network: DraftNetwork, teacher: Teacher, rows: list[FeatureRow], *, blocks: int = 16) -> dict[str, float]:
     """Teacher-forced metrics on rows that training never saw, over evenly spaced anchors.
 
     All but ``acceptance_k`` and the confidence's error are over blocks whose every slot has a label.
@@ -31,7 +31,7 @@ def validate(network: DSparkNetwork, teacher: Teacher, rows: list[FeatureRow], *
         unbiased expected acceptance length under token and block verification (not the product of the alphas);
         ``mean_accepted_prefix``, leading slots whose most probable draft is the text's token; ``length_bound_0``,
         ``_half`` and ``_1``, the lower bounds on the acceptance length that D_beta proves at beta 0, 0.5 and 1;
-        ``confidence_mean_squared_error``.
+        ``confidence_mean_squared_error`` where the network has such a head.
     """
     slots = network.config.block_size
     per_position = losses.MaskedSum(total=torch.zeros(slots), count=torch.zeros(slots, dtype=torch.int64))
@@ -40,11 +40,12 @@ def validate(network: DSparkNetwork, teacher: Teacher, rows: list[FeatureRow], *
     squared = []
     for row in rows:
         batch = make_batch([row], blocks=blocks, slots=slots, generator=None)
-        logits, confidence = draft_logits(network, teacher, batch)
+        logits, states = realised_logits(network, teacher, batch)
         target_log_probs = teacher.log_probs(batch)
         acceptance = losses.acceptance(target_log_probs, logits)
         per_position = per_position + losses.masked_sum(acceptance, batch.valid, by_position=True)
-        squared.append(((confidence.sigmoid() - acceptance) ** 2)[batch.valid])
+        if states.confidence is not None:
+            squared.append(((states.confidence.sigmoid() - acceptance) ** 2)[batch.valid])
         whole = batch.valid.all(dim=-1)
         labels = losses.draft_labels(batch.labels, teacher.vocabulary.target_ids)[whole]
         target_log_probs, logits = target_log_probs[whole], logits[whole]  # (blocks, slots, vocab)
@@ -59,5 +60,6 @@ def validate(network: DSparkNetwork, teacher: Teacher, rows: list[FeatureRow], *
     metrics |= {name: float(torch.cat(values).mean()) for name, values in lengths.items()}
     for beta, name in _BOUNDS.items():
         metrics[name] = float(losses.acceptance_length_bound(torch.cat(divergences[beta]).mean(0), beta=beta))
-    metrics["confidence_mean_squared_error"] = float(torch.cat(squared).mean())
+    if squared:
+        metrics["confidence_mean_squared_error"] = float(torch.cat(squared).mean())
     return metrics

@@ -1,13 +1,16 @@
-"""A DSpark drafter on disk: ``config.json``, ``provenance.json`` and ``model.safetensors``, read strictly.
+"""A trained drafter on disk: ``config.json``, ``provenance.json`` and ``model.safetensors``, read strictly.
 
 Beside the weights the tensors hold the draft vocabulary, a hash of every target token (to name the first id of another
-tokenizer), and a golden block: inputs and outputs whose match is checked on every load, so that a file that loads but
-computes something else (another norm, another rotary base, another layer) is refused.
+tokenizer), and a golden block: a text, the target's features of it and the logits of every slot, whose match is checked
+on every load, so that a file that loads but computes something else (another norm, another rotary base, another layer)
+is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -18,10 +21,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from forerun.drafters.architectures import CONFIGS, network_of
+from forerun.drafters.block_inputs import BlockInputs
+from forerun.drafters.config import DrafterConfig
 from forerun.drafters.draft_vocabulary import DraftVocabulary
-from forerun.drafters.dspark.config import DSparkConfig
-from forerun.drafters.dspark.drafter import DSparkDrafter, check_fits
-from forerun.drafters.dspark.network import DSparkNetwork
+from forerun.drafters.network import Borrowed, DraftNetwork, PlainHead
+from forerun.drafters.network_drafter import NetworkDrafter, ProposalPolicy, check_fits
 from forerun.drafters.provenance import Provenance
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
@@ -29,14 +34,14 @@ from forerun.models import TransformersTarget
 WEIGHTS_FILE = "model.safetensors"
 CONFIG_FILE = "config.json"
 PROVENANCE_FILE = "provenance.json"
-_GOLDEN_POSITIONS = 8
-_GOLDEN_TOLERANCE = 0.05  # of the golden states' largest value: bfloat16 targets stay below it, wrong wiring does not
+_GOLDEN_CONTEXT = 8
+_GOLDEN_TOLERANCE = 0.05  # of the golden values' largest: bfloat16 targets stay below it, wrong wiring does not
 _WEIGHT_PREFIX = "network."
 
 
-def save_dspark(
+def save_drafter(
     folder: Path,
-    network: DSparkNetwork,
+    network: DraftNetwork,
     vocabulary: DraftVocabulary,
     target: TransformersTarget,
     provenance: Provenance,
@@ -54,16 +59,18 @@ def save_dspark(
         ForerunError: something else stands in the folder's place.
     """
     check_replaceable(folder)
-    rounded = DSparkNetwork(network.config)
+    rounded = network_of(network.config)
     rounded.load_state_dict({name: value.to(torch.bfloat16).float() for name, value in network.state_dict().items()})
-    token_ids, features, states = _golden_block(rounded, target)
+    token_ids = torch.arange(_GOLDEN_CONTEXT + network.config.block_size, dtype=torch.int64) * 37 % target.vocab_size
+    features = _golden_features(rounded, target, token_ids)
+    logits = _golden_logits(rounded, vocabulary, target, token_ids, features)
     tensors = {_WEIGHT_PREFIX + name: value.to(torch.bfloat16) for name, value in rounded.state_dict().items()}
     tensors |= {
         "draft_vocabulary": vocabulary.target_ids.to(torch.int32),
         "tokenizer_hashes": target.tokenizer.token_hashes(),
         "golden.token_ids": token_ids,
         "golden.features": features,
-        "golden.states": states,
+        "golden.logits": logits,
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
@@ -89,38 +96,70 @@ def check_replaceable(folder: Path) -> None:
         raise ForerunError(f"{folder} exists and is no drafter; it would be replaced, so give another --output")
 
 
-def load_dspark(folder: Path, target: TransformersTarget, *, optimize: bool = True) -> DSparkDrafter:
-    """Read a checkpoint for a target.
+def load_drafter(
+    path: str | os.PathLike[str],
+    target: TransformersTarget,
+    *,
+    policy: ProposalPolicy = ProposalPolicy.SAMPLE,
+    optimize: bool = True,
+) -> NetworkDrafter:
+    """Load a trained drafter for ``target``.
 
     Args:
-        folder: written by ``save_dspark``.
-        target: the model to draft for.
-        optimize: see :class:`DSparkDrafter`.
+        path: folder that ``forerun train`` wrote.
+        target: the model to draft for; tokenizer, shapes and a golden block are checked against it.
+        policy: how drafts come out of their laws.
+        optimize: lay linear weights out for narrow passes where the machine allows it.
 
     Raises:
-        ForerunError: one line that names the missing file, field or tensor, the first differing token id, or the
-            mismatch.
+        ForerunError: one line that names the missing folder, file, field or tensor, the first differing token id, or
+            the mismatch.
     """
-    config = _read_config(folder)
+    network, vocabulary = load_network(Path(path), target)
+    return NetworkDrafter(network, vocabulary, target, policy=policy, optimize=optimize)
+
+
+def load_network(folder: Path, target: TransformersTarget) -> tuple[DraftNetwork, DraftVocabulary]:
+    """Weights in float32 and the draft vocabulary of a checkpoint, to decode or to train on.
+
+    Args:
+        folder: written by ``save_drafter``.
+        target: the model to draft for.
+
+    Raises:
+        ForerunError: see :func:`load_drafter`.
+    """
+    config = read_config(folder)
     read_provenance(folder)
     check_fits(config, target)
     tensors = _read_tensors(folder / WEIGHTS_FILE)
     _check_tokenizer(_take(tensors, "tokenizer_hashes", folder), target)
-    network = DSparkNetwork(config)
+    network = network_of(config)
     weights = {}
     for name, value in network.state_dict().items():
         weights[name] = _take(tensors, _WEIGHT_PREFIX + name, folder, tuple(value.shape)).float()
     network.load_state_dict(weights)
     chosen = _take(tensors, "draft_vocabulary", folder, (config.draft_vocab_size,))
     vocabulary = DraftVocabulary(chosen, config.target_vocab_size)
-    layers, hidden = len(config.captured_layers), config.hidden_size
-    token_ids = _take(tensors, "golden.token_ids", folder, (_GOLDEN_POSITIONS,))
-    features = _take(tensors, "golden.features", folder, (_GOLDEN_POSITIONS - 1, layers, hidden))
-    states = _take(tensors, "golden.states", folder, (config.block_size, hidden))
+    layers, hidden, slots = len(config.captured_layers), config.hidden_size, config.block_size
+    token_ids = _take(tensors, "golden.token_ids", folder, (_GOLDEN_CONTEXT + slots,))
+    features = _take(tensors, "golden.features", folder, (_GOLDEN_CONTEXT + slots, layers, hidden))
+    logits = _take(tensors, "golden.logits", folder, (slots, config.draft_vocab_size))
     if tensors:
         raise ForerunError(f"{folder}: unknown tensor {sorted(tensors)[0]}; the file is of another version")
-    _check_golden(network, target, token_ids, features, states, folder)
-    return DSparkDrafter(network, vocabulary, target, optimize=optimize)
+    own_features = _golden_features(network, target, token_ids)
+    own_logits = _golden_logits(network, vocabulary, target, token_ids, own_features)
+    for label, found, expected in (
+        ("its target's features", own_features, features),
+        ("its golden block's logits", own_logits, logits),
+    ):
+        gap = float((found - expected).abs().max() / expected.abs().max())
+        if not gap <= _GOLDEN_TOLERANCE:
+            raise ForerunError(
+                f"{folder}: {label} differ by {gap:.3f} (relative) from the stored ones; the weights or the target are "
+                "not those of the training run"
+            )
+    return network, vocabulary
 
 
 def read_provenance(folder: Path) -> Provenance:
@@ -140,11 +179,27 @@ def checkpoint_hash(folder: Path) -> str:
     return hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
 
 
-def _read_config(folder: Path) -> DSparkConfig:
+def read_config(folder: Path) -> DrafterConfig:
+    """Shape of the network that a checkpoint holds.
+
+    Raises:
+        ForerunError: no such folder or file, or not in the expected form.
+    """
+    if not folder.is_dir():
+        raise ForerunError(f"no drafter at {folder}; give a folder that forerun train wrote")
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise ForerunError(f"{folder}: no {CONFIG_FILE}; give a folder that forerun train wrote")
     try:
-        return DSparkConfig.model_validate_json(_read_text(folder / CONFIG_FILE))
+        architecture = json.loads(path.read_text(encoding="utf-8")).get("architecture")
+    except (ValueError, AttributeError) as error:  # no UTF-8, no JSON, no object
+        raise ForerunError(f"{path}: not a JSON object ({error}); the file is damaged") from error
+    if architecture not in CONFIGS:
+        raise ForerunError(f"{path}: unknown architecture {architecture!r}; this version reads {', '.join(CONFIGS)}")
+    try:
+        return CONFIGS[architecture].model_validate_json(_read_text(path))
     except ValidationError as error:
-        raise ForerunError(f"{folder / CONFIG_FILE}: {_first_problem(error)}") from error
+        raise ForerunError(f"{path}: {_first_problem(error)}") from error
 
 
 def _read_text(path: Path) -> str:
@@ -198,43 +253,31 @@ def _check_tokenizer(hashes: Int[Tensor, " vocab"], target: TransformersTarget) 
         )
 
 
-def _golden_block(
-    network: DSparkNetwork, target: TransformersTarget
-) -> tuple[Int[Tensor, " positions"], Float[Tensor, "context layers hidden"], Float[Tensor, "slots hidden"]]:
-    token_ids = torch.arange(_GOLDEN_POSITIONS, dtype=torch.int64) * 37 % target.vocab_size
-    step = target.forward(
-        token_ids[:-1].to(target.device), target.new_cache(), captured=network.config.captured_layers, num_logits=1
-    )
-    features = step.features.float().cpu()
-    return token_ids, features, _states(network, target, token_ids, features)
+def _golden_features(
+    network: DraftNetwork, target: TransformersTarget, token_ids: Int[Tensor, " positions"]
+) -> Float[Tensor, "positions layers hidden"]:
+    ids = token_ids.to(target.device)
+    step = target.forward(ids, target.new_cache(), captured=network.config.captured_layers, num_logits=1)
+    return step.features.float().cpu()
 
 
 @torch.inference_mode()
-def _states(network: DSparkNetwork, target: TransformersTarget, token_ids: Tensor, features: Tensor) -> Tensor:
-    context = network.context_layers(features[None].float(), 0)
-    anchor = target.embedding_weight[token_ids[-1]].float().cpu().view(1, 1, -1)
-    return network.block_hidden(context, anchor, torch.tensor([[len(token_ids) - 1]]), None)[0, 0]
-
-
-def _check_golden(
-    network: DSparkNetwork,
+def _golden_logits(
+    network: DraftNetwork,
+    vocabulary: DraftVocabulary,
     target: TransformersTarget,
-    token_ids: Tensor,
-    features: Tensor,
-    states: Tensor,
-    folder: Path,
-) -> None:
-    step = target.forward(
-        token_ids[:-1].to(target.device), target.new_cache(), captured=network.config.captured_layers, num_logits=1
+    token_ids: Int[Tensor, " positions"],
+    features: Float[Tensor, "positions layers hidden"],
+) -> Float[Tensor, "slots draft_vocab"]:
+    """One block in float32 on the CPU, behind the golden text's first tokens."""
+    slots = network.config.block_size
+    anchor = _GOLDEN_CONTEXT - 1
+    inputs = BlockInputs(
+        token_ids=token_ids[None],
+        features=features[None],
+        anchors=torch.tensor([[anchor]]),
+        previous=token_ids[None, None, anchor : anchor + slots],
     )
-    own_features = step.features.float().cpu()
-    for label, found, expected in (
-        ("its target's features", own_features, features),
-        ("its golden block", _states(network, target, token_ids, own_features), states),
-    ):
-        gap = float((found - expected).abs().max() / expected.abs().max())
-        if not gap <= _GOLDEN_TOLERANCE:
-            raise ForerunError(
-                f"{folder}: {label} differ by {gap:.3f} (relative) from the stored ones; the weights or the target are "
-                "not those of the training run"
-            )
+    borrowed = Borrowed.of(target, vocabulary, dtype=torch.float32, device="cpu")
+    heads = [PlainHead(weight) for weight in network.head_weights(borrowed)]
+    return network.teach(inputs, borrowed).logits(heads)[0, 0]

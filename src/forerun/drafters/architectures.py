@@ -1,0 +1,17 @@
+"""The networks that a checkpoint can hold, by the word in its configuration."""
+
+from __future__ import annotations
+
+from forerun.drafters.config import DrafterConfig
+from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
+from forerun.drafters.network import DraftNetwork
+
+CONFIGS: dict[str, type[DrafterConfig]] = {"dspark": DSparkConfig}
+
+
+def network_of(config: DrafterConfig) -> DraftNetwork:
+    """An untrained network of this shape."""
+    match config:
+        case DSparkConfig():
+            return DSparkNetwork(config)
+    raise AssertionError(f"no network for {type(config).__name__}")
