@@ -8,7 +8,7 @@ from typing import final
 
 from forerun.engine.record import Prefill, RoundRecord
 from forerun.engine.request import Request
-from forerun.engine.session import Session
+from forerun.engine.session import Plan, Session
 from forerun.models import Target, TargetStep
 
 
@@ -70,13 +70,20 @@ class Batch:
         sessions = list(self._active)
         if not sessions:
             return
-        plans = [session.plan() for session in sessions]
+        plans = [self._planned(session, len(sessions)) for session in sessions]
         started = time.perf_counter()
         steps = self._target.forward_batch([plan.block for plan in plans], captured=self._captured_layers)
         seconds = time.perf_counter() - started
+        width = sum(len(plan.block.token_ids) for plan in plans)
         for session, plan, step in zip(sessions, plans, steps, strict=True):
-            record = session.settle(plan, step, pass_seconds=seconds, pass_share=1 / len(sessions))
+            record = session.settle(plan, step, pass_seconds=seconds, pass_share=1 / len(sessions), pass_width=width)
             self.events.append((session, record))
+
+    def _planned(self, session: Session, batch_size: int) -> Plan:
+        started = time.perf_counter()
+        context, coin = session.context(batch_size=batch_size)
+        choice = session.request.policy.propose(context, uniform=coin)
+        return session.draft(context, choice, controller_seconds=time.perf_counter() - started)
 
     def _release(self) -> None:
         """Let go of sessions that have ended; their rows are free for others."""

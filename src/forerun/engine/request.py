@@ -10,7 +10,7 @@ from forerun.distributions import Processing, SamplingParams, Streams
 from forerun.drafters import Drafter, TreeDrafter
 from forerun.engine.detokenizer import Detokenizer
 from forerun.engine.stops import StopWatch
-from forerun.horizons import HorizonPolicy
+from forerun.horizons import HorizonPolicy, Signal
 from forerun.models import Target
 from forerun.verification import Rule, TreeRule
 
@@ -52,8 +52,11 @@ class Request:
 
     @property
     def captured_layers(self) -> tuple[int, ...]:
-        """Target layers that the drafter reads."""
-        return () if self.drafter is None else self.drafter.captured_layers
+        """Target layers that the drafter reads; the last one where only the horizon policy asks for a hidden state."""
+        layers = () if self.drafter is None else self.drafter.captured_layers
+        if not layers and Signal.HIDDEN_STATE in self.policy.wants:
+            return (self.target.num_layers - 1,)
+        return layers
 
     def new_watch(self) -> StopWatch:
         """A stop watch at the start of the answer."""

@@ -16,33 +16,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.distributions import Purpose, TokenLogprob, UnusableLogits, token_logprobs
-from forerun.drafters import DrafterSession, TreeDrafter, TreeDrafterSession
+from forerun.drafters import Drafter, DrafterSession, TreeDrafter, TreeDrafterSession
 from forerun.engine.draft import ChainDraft, Draft, TreeDraft, Verdict, no_draft
 from forerun.engine.record import Finish, Prefill, RoundRecord, RoundSeconds
 from forerun.engine.request import Request
+from forerun.engine.signals import Signals
 from forerun.errors import ForerunError
 from forerun.horizons import Choice, RoundContext, RoundFeedback
 from forerun.models import Block, TargetCache, TargetStep
 from forerun.verification import Rule, TreeRule
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """What the law behind the last committed token looked like: features for the next round's horizon."""
-
-    entropy: float
-    top_prob: float
-    margin: float
-
-    @classmethod
-    def of(cls, logits: Float[Tensor, " vocab"]) -> Signals:
-        """Of the target's law at temperature 1, so that greedy decoding has them too."""
-        log_probs = torch.log_softmax(logits.float(), dim=-1)
-        probs = log_probs.exp()
-        first, second = probs.topk(2).values.tolist()
-        entropy = float(-torch.dot(probs, log_probs.clamp(min=-1e4)))
-        return cls(entropy=entropy, top_prob=first, margin=first - second)
 
 
 @final
@@ -76,9 +58,7 @@ class Session:
         self._processing = request.new_processing()
         self._watch = request.new_watch()
         self._committed: list[int] = list(request.prompt_ids)
-        self._seen = set(request.prompt_ids)
-        self._last_repeats = False
-        self._signals: Signals | None = None
+        self._signals = Signals(request.target, request.policy.wants, request.prompt_ids)
 
     @property
     def cache(self) -> TargetCache:
@@ -107,8 +87,8 @@ class Session:
             raise self._unusable(position) from error
         token_id = int(law.sample(uniforms=request.streams.uniforms(Purpose.EMIT, position, 1)))
         if self._proposer is not None:
-            self._proposer.extend(torch.tensor(request.prompt_ids), step.features)
-        self._signals = Signals.of(step.logits[-1])
+            self._proposer.extend(torch.tensor(request.prompt_ids), self._for_drafter(step.features))
+        self._signals.see(step.logits[-1], step.features[-1])
         logprobs = self._logprobs(step.logits, [token_id])
         _, text, self.finish = self._commit([token_id])
         self.prefill = Prefill(
@@ -122,28 +102,39 @@ class Session:
         self._check_states()
         return self.prefill
 
-    def plan(self) -> Plan:
-        """Choose the horizon and draft."""
-        request = self.request
-        position = len(self._committed)  # of the token that this round decides first
+    def context(self, *, batch_size: int) -> tuple[RoundContext, float]:
+        """What the horizon policy may know before drafting, and its coin.
+
+        Args:
+            batch_size: requests decoded together, this one included.
+        """
+        coin = self.request.streams.uniforms(Purpose.EXPLORE, len(self._committed), 1)
+        return self._context(batch_size), float(coin)
+
+    def draft(self, context: RoundContext, choice: Choice, *, controller_seconds: float) -> Plan:
+        """Draft as the policy chose.
+
+        Args:
+            context: what the policy was told.
+            choice: its answer.
+            controller_seconds: that it took.
+        """
         started = time.perf_counter()
-        context = self._context()
-        coin = float(request.streams.uniforms(Purpose.EXPLORE, position, 1))
-        choice = request.policy.propose(context, uniform=coin)
-        assert 0 <= choice.horizon <= context.limit, f"{request.policy.name} went above the round's limit"
-        chosen = time.perf_counter()
-        draft = self._draft(choice.horizon, position)
+        assert 0 <= choice.horizon <= context.limit, f"{self.request.policy.name} went above the round's limit"
+        draft = self._draft(choice.horizon, len(self._committed))
         block = Block(cache=self.cache, token_ids=draft.inputs(self._committed[-1]), parents=draft.parents)
         return Plan(
             context=context,
             choice=choice,
             draft=draft,
             block=block,
-            controller_seconds=chosen - started,
-            draft_seconds=time.perf_counter() - chosen,
+            controller_seconds=controller_seconds,
+            draft_seconds=time.perf_counter() - started,
         )
 
-    def settle(self, plan: Plan, step: TargetStep, *, pass_seconds: float, pass_share: float) -> RoundRecord:
+    def settle(
+        self, plan: Plan, step: TargetStep, *, pass_seconds: float, pass_share: float, pass_width: int
+    ) -> RoundRecord:
         """Verify, commit and roll back.
 
         Args:
@@ -151,6 +142,7 @@ class Session:
             step: the target's pass over the plan's block.
             pass_seconds: that the pass took, for all the sessions in it.
             pass_share: of those seconds that are written down here, so that sums over sessions are time that passed.
+            pass_width: tokens in the pass, of all sessions.
         """
         request, draft = self.request, plan.draft
         started = time.perf_counter()
@@ -170,8 +162,8 @@ class Session:
         censored = self._censored(draft, verdict, token_ids)
         self._keep(draft, rows, position)
         if self._proposer is not None:
-            self._proposer.extend(inputs[rows], step.features[rows])
-        self._signals = Signals.of(step.logits[rows[-1]])
+            self._proposer.extend(inputs[rows], self._for_drafter(step.features[rows]))
+        self._signals.see(step.logits[rows[-1]], step.features[rows[-1]])
         emitted, text, self.finish = self._commit(token_ids)
         logprobs = self._logprobs(step.logits[rows[: len(emitted)]], emitted)
         committed = time.perf_counter()
@@ -183,6 +175,9 @@ class Session:
             overlaps=tuple(verdict.overlaps.tolist()),
             seconds=plan.controller_seconds + plan.draft_seconds + pass_seconds + committed - started,
             censored=censored,
+            draft_seconds=plan.draft_seconds,
+            verify_seconds=pass_seconds,
+            verify_width=pass_width,
         )
         request.policy.observe(feedback)
         record = RoundRecord(
@@ -214,7 +209,7 @@ class Session:
         if self.finish is None:
             self.finish = Finish.CANCELLED
 
-    def _context(self) -> RoundContext:
+    def _context(self, batch_size: int) -> RoundContext:
         request = self.request
         length = len(self._committed)
         generated = length - len(request.prompt_ids)
@@ -225,18 +220,18 @@ class Session:
             limit = min(limit, request.drafter.max_horizon)
             if request.drafter.max_positions is not None:
                 limit = min(limit, request.drafter.max_positions - length)
-        known = self._signals
-        assert known is not None, "the prompt has not been read yet"
-        return RoundContext(
+        return self._signals.context(
             limit=max(limit, 0),
-            context_length=length,
+            length=length,
             generated=generated,
             temperature=0.0 if request.sampling.greedy else request.sampling.temperature,
-            target_entropy=known.entropy,
-            target_top_prob=known.top_prob,
-            target_margin=known.margin,
-            last_token_repeats=self._last_repeats,
+            batch_size=batch_size,
         )
+
+    def _for_drafter(self, features: Float[Tensor, "rows layers hidden"]) -> Float[Tensor, "rows layers hidden"]:
+        """Without the layer that was captured for the horizon policy alone."""
+        drafter = self.request.drafter
+        return features if drafter is None else features[:, : len(drafter.captured_layers)]
 
     def _draft(self, horizon: int, position: int) -> Draft:
         request, proposer = self.request, self._proposer
@@ -248,9 +243,10 @@ class Session:
         match proposer:
             case DrafterSession():
                 assert isinstance(request.rule, Rule)
-                uniforms = request.streams.uniforms(Purpose.DRAFT, position, horizon)
-                proposal = proposer.propose(last_token, horizon, self._processing, uniforms=uniforms)
-                draft = ChainDraft(proposal, request.rule)
+                size = self._block_size(horizon)
+                uniforms = request.streams.uniforms(Purpose.DRAFT, position, size)
+                proposal = proposer.propose(last_token, size, self._processing, uniforms=uniforms)
+                draft = ChainDraft(proposal if size == horizon else proposal.first(horizon), request.rule)
             case TreeDrafterSession():
                 assert isinstance(request.rule, TreeRule)
                 assert isinstance(request.drafter, TreeDrafter)
@@ -265,6 +261,20 @@ class Session:
                 "return at most the horizon's number of tokens"
             )
         return draft
+
+    def _block_size(self, horizon: int) -> int:
+        """Tokens to draft where `horizon` are verified.
+
+        A drafter whose earlier laws depend on how many tokens follow drafts its whole block, so that hazards mean the
+        same at every horizon; exact, because the horizon was chosen before and the laws are those that were sampled.
+        """
+        request = self.request
+        assert isinstance(request.drafter, Drafter)
+        if request.drafter.prefix_consistent or request.policy.horizon_dependent:
+            return horizon
+        room = request.drafter.max_positions
+        longest = request.drafter.max_horizon
+        return longest if room is None else min(longest, room - len(self._committed))
 
     def _keep(self, draft: Draft, rows: list[int], position: int) -> None:
         """What the target keeps of the block: the last committed token and the accepted drafts."""
@@ -289,8 +299,7 @@ class Session:
         for token_id in token_ids:
             pushed = self._watch.push(token_id)
             emitted.append(token_id)
-            self._last_repeats = token_id in self._seen
-            self._seen.add(token_id)
+            self._signals.push(token_id)
             self._committed.append(token_id)
             self._processing.commit(token_id)
             text += pushed.text

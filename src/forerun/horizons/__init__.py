@@ -9,6 +9,7 @@ from forerun.horizons.cost import CostTable
 from forerun.horizons.features import FEATURE_NAMES, FeatureLevel
 from forerun.horizons.fixed import FixedHorizon
 from forerun.horizons.policy import HorizonPolicy
+from forerun.horizons.signals import Signal, TokenClass
 from forerun.horizons.survival import Plan, best_horizon, gains, survivals
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "Plan",
     "RoundContext",
     "RoundFeedback",
+    "Signal",
+    "TokenClass",
     "best_horizon",
     "gains",
     "survivals",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 from forerun.errors import ForerunError
+from forerun.horizons.signals import TokenClass
 
 
 @final
@@ -27,6 +28,14 @@ class RoundContext:
         target_top_prob: largest probability of that law; None in the first round.
         target_margin: largest minus second largest probability of that law; None in the first round.
         last_token_repeats: the last committed token stands in the context before (False where nobody looked).
+        token_class: of the last committed token; None where nobody looked or there is no text.
+        suffix_match: length of the longest end of the context that stands in the context before, in tokens, as far as
+            the engine follows it; None where nobody looked.
+        hidden: the target's hidden state behind the last committed token, normalised and projected to a few numbers of
+            about unit variance; None where nobody looked.
+        draft_margins: largest minus second largest log-probability of the draft law of positions 1, 2, ...; only where
+            these laws are known before any draft is sampled. None otherwise.
+        batch_size: requests decoded together, this one included.
 
     Raises:
         ForerunError: a negative count or a number that is not finite.
@@ -40,6 +49,11 @@ class RoundContext:
     target_top_prob: float | None = None
     target_margin: float | None = None
     last_token_repeats: bool = False
+    token_class: TokenClass | None = None
+    suffix_match: int | None = None
+    hidden: tuple[float, ...] | None = None
+    draft_margins: tuple[float, ...] | None = None
+    batch_size: int = 1
 
     def __post_init__(self) -> None:
         if self.limit < 0 or self.context_length < 0 or self.generated < 0:
@@ -64,6 +78,8 @@ class Choice:
         propensities: P(position j is drafted), j = 1..limit, over the coin alone.
         survival: predicted P(first j drafts accepted), j = 1..limit; empty where the policy predicts none.
         features: the scaled features behind the prediction; empty where the policy uses none.
+        ratio_horizon: what the objective G / C would plan; None where the policy has no such objective.
+        renewal_horizon: what the objective G - lambda C would plan; None likewise.
     """
 
     horizon: int
@@ -72,6 +88,8 @@ class Choice:
     propensities: tuple[float, ...]
     survival: tuple[float, ...] = ()
     features: tuple[float, ...] = ()
+    ratio_horizon: int | None = None
+    renewal_horizon: int | None = None
 
 
 @final
@@ -94,6 +112,9 @@ class RoundFeedback:
         censored: number of drafted positions whose outcome counts; None when all do. A position counts up to and
             including the first drafted token that ends the text (stop token, stop string, cap), **whether or not it was
             accepted**: a cut that looks at the accept bits would bias the soft labels.
+        draft_seconds: of `seconds`, spent on drafting this request's tokens; None where nobody measured.
+        verify_seconds: of `seconds`, the target's pass, other requests' tokens in it included; None likewise.
+        verify_width: tokens in that pass, of all requests; None likewise.
 
     Raises:
         ForerunError: lengths or counts that contradict each other, or a duration that is not above 0.
@@ -106,6 +127,9 @@ class RoundFeedback:
     overlaps: tuple[float, ...]
     seconds: float
     censored: int | None = None
+    draft_seconds: float | None = None
+    verify_seconds: float | None = None
+    verify_width: int | None = None
 
     def __post_init__(self) -> None:
         drafted = len(self.accept_probabilities)
@@ -130,6 +154,11 @@ class RoundFeedback:
     def counted(self) -> int:
         """Number of drafted positions whose outcome counts."""
         return self.drafted if self.censored is None else self.censored
+
+    @property
+    def emitted(self) -> int:
+        """Tokens that the round added to the answer, the correction or bonus included, a stop's cut respected."""
+        return self.accepted + 1 if self.censored is None else min(self.accepted + 1, max(self.censored, 1))
 
     @property
     def rejected_at(self) -> int | None:

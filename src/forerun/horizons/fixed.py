@@ -7,6 +7,7 @@ from typing import final
 from forerun.errors import ForerunError
 from forerun.horizons.context import Choice, RoundContext, RoundFeedback
 from forerun.horizons.policy import HorizonPolicy
+from forerun.horizons.signals import Signal
 
 
 @final
@@ -29,6 +30,11 @@ class FixedHorizon(HorizonPolicy):
     def name(self) -> str:
         """`fixed-K`."""
         return f"fixed-{self.horizon}"
+
+    @property
+    def wants(self) -> frozenset[Signal]:
+        """Nothing."""
+        return frozenset()
 
     def propose(self, context: RoundContext, *, uniform: float) -> Choice:
         """min(horizon, limit); the coin is checked and ignored."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from forerun.horizons.context import Choice, RoundContext, RoundFeedback
+from forerun.horizons.signals import Signal
 
 
 class HorizonPolicy(ABC):
@@ -21,6 +22,20 @@ class HorizonPolicy(ABC):
     @abstractmethod
     def name(self) -> str:
         """Short name for records and tables."""
+
+    @property
+    def wants(self) -> frozenset[Signal]:
+        """Optional parts of the context that the policy looks at; engines need not compute others."""
+        return frozenset({Signal.TARGET_LAW})
+
+    @property
+    def horizon_dependent(self) -> bool:
+        """Whether the policy allows for drafts whose quality depends on how many are drafted.
+
+        A drafter that is not prefix-consistent (a block whose positions see each other) drafts its whole block for any
+        other policy, and the horizon decides how many of the drafts are verified.
+        """
+        return False
 
     @abstractmethod
     def propose(self, context: RoundContext, *, uniform: float) -> Choice:

@@ -46,6 +46,15 @@ class Proposal:
                 "proposal's law; hand over the law that was sampled, after all processing"
             )
 
+    def first(self, count: int) -> "Proposal":
+        """The first ``count`` tokens, or all where there are fewer, with the laws they were drawn from.
+
+        Keeps the output law where ``count`` does not depend on the tokens that it leaves out or on the last one kept.
+        """
+        if count >= self.horizon:
+            return self
+        return Proposal(token_ids=self.token_ids[:count], law=self.law.rows(0, count))
+
     @property
     def horizon(self) -> int:
         """Number of draft tokens."""
