@@ -18,9 +18,9 @@ def test_every_family_gets_a_drafter_that_runs(family: str) -> None:
     assert (config.hidden_size, config.target_vocab_size, config.layer.num_heads) == (32, 300, 4)
     assert config.captured_layers == (0, 1, 2) and config.max_positions == 128
     network = DSparkNetwork(config)
-    network.initialise(target, generator=torch.Generator().manual_seed(0))
-    features = target.teach(torch.arange(5), captured=config.captured_layers).features
     vocabulary = DraftVocabulary(torch.arange(50), 300)
+    network.initialise(target, vocabulary, generator=torch.Generator().manual_seed(0))
+    features = target.teach(torch.arange(5), captured=config.captured_layers).features
     borrowed = Borrowed.of(target, vocabulary, dtype=torch.float32, device="cpu")
     with torch.inference_mode():
         context = network.new_context(borrowed, [PlainHead(weight) for weight in network.head_weights(borrowed)])

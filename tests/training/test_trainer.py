@@ -66,7 +66,7 @@ def test_the_first_loss_is_the_one_that_decoding_would_have(tmp_path: Path, weig
     (logged,) = read_jsonl(tmp_path / "log.jsonl")
 
     network = network_of(tiny_config(target, draft_vocab_size=len(vocabulary)))
-    network.initialise(target, generator=torch.Generator().manual_seed(0))
+    network.initialise(target, vocabulary, generator=torch.Generator().manual_seed(0))
     drafter = NetworkDrafter(network, vocabulary, target, optimize=False)
     overlaps = [
         per_slot

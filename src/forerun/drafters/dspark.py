@@ -20,6 +20,7 @@ from forerun.drafters.backbone import Backbone, BackboneContext
 from forerun.drafters.block_inputs import BlockInputs
 from forerun.drafters.config import DrafterConfig
 from forerun.drafters.declarations import Dependence, Need, Saving
+from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.markov import MarkovKind, markov_head
 from forerun.drafters.network import Borrowed, DraftContext, DraftNetwork, DraftStates, Head, OpenBlock
 from forerun.drafters.starting_weights import draw_weights
@@ -90,7 +91,9 @@ class DSparkNetwork(DraftNetwork):
     saving = Saving.BOTH
     needs = frozenset({Need.FEATURES, Need.EMBEDDING, Need.HEAD})
 
-    def initialise(self, target: TransformersTarget, *, generator: torch.Generator) -> None:
+    def initialise(
+        self, target: TransformersTarget, vocabulary: DraftVocabulary, *, generator: torch.Generator
+    ) -> None:
         """The Markov term starts as no correction, the final norm as the target's, so that slots speak to its head."""
         draw_weights(self, generator=generator, zeros=("markov_next",))
         with torch.no_grad():

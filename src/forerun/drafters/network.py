@@ -177,8 +177,16 @@ class DraftNetwork(nn.Module, ABC):
         """Shape of the network."""
 
     @abstractmethod
-    def initialise(self, target: TransformersTarget, *, generator: torch.Generator) -> None:
-        """Draw the starting weights; every random number comes from the generator."""
+    def initialise(
+        self, target: TransformersTarget, vocabulary: DraftVocabulary, *, generator: torch.Generator
+    ) -> None:
+        """Set the starting weights.
+
+        Args:
+            target: where a part begins as the target's.
+            vocabulary: the target tokens that the rows of a head of its own stand for.
+            generator: source of every random number.
+        """
 
     @abstractmethod
     def head_weights(self, borrowed: Borrowed) -> tuple[Float[Tensor, "draft_vocab _"], ...]:

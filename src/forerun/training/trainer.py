@@ -159,7 +159,7 @@ def train(
         )
     identity = run_identity(_settings(config), drafter_config, vocabulary, target, rows)
     network = network_of(drafter_config)
-    network.initialise(target, generator=torch.Generator().manual_seed(config.seed))
+    network.initialise(target, vocabulary, generator=torch.Generator().manual_seed(config.seed))
     teacher = Teacher(target, vocabulary)
     optimizer = _optimizer(network, config)
     history = AcceptanceHistory()
