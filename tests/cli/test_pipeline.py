@@ -12,8 +12,8 @@ from tests.support.cli import Finished, forerun, tree
 from tests.support.writers import write_jsonl
 
 TRAIN = [
-    "--steps", "4", "--rows-per-step", "4", "--blocks-per-row", "4", "--num-layers", "1", "--block-size", "3",
-    "--markov-rank", "4", "--draft-vocab-size", "100", "--loss", "tvp-from-half",
+    "--steps", "4", "--rows-per-step", "4", "--blocks-per-row", "4", "--set", "num_layers=1", "--set", "block_size=3",
+    "--set", "markov_rank=4", "--set", "draft_vocab_size=100", "--loss", "tvp-from-half",
 ]  # fmt: skip
 
 
@@ -128,9 +128,10 @@ def test_a_failed_training_leaves_no_drafter(work: Path, features: Path, made: P
     files = tree(work)
     for options, complaint in (
         (["--target", str(made / "small")], "captured from another target"),
-        (["--block-size", "40"], "none of .* held-out answers is longer than a block"),
+        (["--set", "block_size=40"], "none of .* held-out answers is longer than a block"),
         (["--output", str(made / "target")], "exists and is no drafter"),
-        (["--draft-vocab-size", "0"], "Invalid value"),
+        (["--set", "draft_vocab_size=0"], "--set draft_vocab_size: Input should be greater than 0"),
+        (["--drafter", "parrot"], "unknown drafter 'parrot'"),
         (["--seed", "-1"], "seed"),
     ):
         finished = train(work, target_folder, *options)

@@ -11,7 +11,7 @@ from forerun.drafters import DrafterConfig, NetworkDrafter, load_drafter, read_p
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
 from forerun.training import FeatureConfig, TrainConfig, TrainResult, capture_features, train_drafter, write_history
-from forerun.training.features import file_sha256
+from forerun.training.features import file_sha256, read_features
 from tests.support.networks import tiny_config
 from tests.support.training import SMALL, VOCAB, cyclic_target
 from tests.support.writers import answer_row, chat_target, no_bars, write_jsonl
@@ -158,7 +158,18 @@ def test_features_must_be_the_targets_and_have_the_layers(tmp_path: Path) -> Non
     prepare(tmp_path)
     with pytest.raises(ForerunError, match="captured from another target than chat-0"):
         run(tmp_path, target=chat_target())
-    for layers in ((0,), (1, 0)):
-        shape = tiny_config(cyclic_target()).model_copy(update={"captured_layers": layers})
-        with pytest.raises(ForerunError, match=r"holds layers \[0, 1\], the drafter reads"):
-            run(tmp_path, shape=shape)
+    shape = tiny_config(cyclic_target()).model_copy(update={"captured_layers": (0, 2)})
+    with pytest.raises(ForerunError, match=r"holds layers \[0, 1\], the drafter also reads \[2\]"):
+        run(tmp_path, shape=shape)
+
+
+def test_a_drafter_takes_the_layers_that_it_reads_out_of_many(tmp_path: Path) -> None:
+    """Catches columns in the order of the folder, or another layer's: features of several drafters lie in one."""
+    prepare(tmp_path)
+    whole = read_features(tmp_path / "features")
+    turned = read_features(tmp_path / "features", layers=(1, 0))
+    alone = read_features(tmp_path / "features", layers=(1,))
+    for all_layers, both, one in zip(whole, turned, alone, strict=True):
+        assert torch.equal(both.features, all_layers.features.flip(1))
+        assert torch.equal(one.features, all_layers.features[:, 1:])
+        assert torch.equal(one.final_hidden, all_layers.final_hidden)

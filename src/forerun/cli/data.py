@@ -14,7 +14,7 @@ from rich.console import Console
 from forerun.cli.progress import long_progress
 from forerun.errors import ForerunError
 from forerun.models import EMBEDDED_TARGET, load_target
-from forerun.recipes import dspark_for
+from forerun.recipes import DRAFTERS, drafter_config
 from forerun.training import (
     FeatureConfig,
     RegenerationConfig,
@@ -94,6 +94,10 @@ def prepare(
     output: Annotated[Path, typer.Option(help="Folder for the captured features; resumable.")],
     target: Target = EMBEDDED_TARGET.name,
     dtype: Dtype = "float32",
+    drafter: Annotated[
+        list[str] | None,
+        typer.Option(help=f"What the features are for: {', '.join(DRAFTERS)}; repeatable, default dspark."),
+    ] = None,
     max_length: Annotated[int, typer.Option(help="Longer sequences are cut, in tokens.", min=8)] = 512,
     matmul_precision: Annotated[str, typer.Option(help="highest, or medium to use bfloat16 units.")] = "highest",
     as_json: Json = False,
@@ -102,8 +106,9 @@ def prepare(
     console = Console(stderr=True, markup=False)  # paths and licences are text
     earlier = read_history(answers)["commands"]
     model = load_target(target, dtype=dtype, optimize=False)  # packed weights are for a few rows, not for whole texts
+    layers = {layer for name in drafter or ["dspark"] for layer in drafter_config(name, model).captured_layers}
     config = FeatureConfig(
-        captured_layers=dspark_for(model).captured_layers, max_length=max_length, matmul_precision=matmul_precision
+        captured_layers=tuple(sorted(layers)), max_length=max_length, matmul_precision=matmul_precision
     )
     with long_progress(console) as progress:
         rows = capture_features(model, answers, output, config, progress=progress)

@@ -13,7 +13,7 @@ from rich.console import Console
 from forerun.cli.data import Dtype, Json, Target
 from forerun.cli.progress import long_progress
 from forerun.models import EMBEDDED_TARGET, load_target
-from forerun.recipes import OBJECTIVES, dspark_for, objective
+from forerun.recipes import DRAFTERS, OBJECTIVES, drafter_config, objective
 from forerun.training import TrainConfig, portable_command, train_drafter
 
 
@@ -30,16 +30,18 @@ def train(
     rows_per_step: Annotated[int, typer.Option(help="Sequences in an update.", min=1)] = 8,
     blocks_per_row: Annotated[int, typer.Option(help="Anchors sampled in each.", min=1)] = 32,
     learning_rate: Annotated[float, typer.Option(help="Peak.")] = 6e-4,
-    num_layers: Annotated[int, typer.Option(help="Backbone layers.", min=1)] = 2,
-    block_size: Annotated[int, typer.Option(help="Tokens drafted at most.", min=1)] = 7,
-    draft_vocab_size: Annotated[int, typer.Option(help="Tokens that can be drafted.", min=1)] = 8192,
-    markov_rank: Annotated[int, typer.Option(help="Of the first-order term.", min=1)] = 128,
+    drafter: Annotated[str, typer.Option(help=f"One of {', '.join(DRAFTERS)}.")] = "dspark",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="field=value of the drafter's configuration, such as block_size=5; repeatable."),
+    ] = None,
+    show_config: Annotated[bool, typer.Option(help="Print the drafter's whole configuration and stop.")] = False,
     matmul_precision: Annotated[str, typer.Option(help="highest, or medium to use bfloat16 units.")] = "highest",
     seed: Annotated[int, typer.Option(help="Of weights, rows and anchors.")] = 0,
     resume: Annotated[bool, typer.Option(help="Go on with the state in --run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Fit a DSpark drafter to its target."""
+    """Fit a drafter to its target."""
     console = Console(stderr=True, markup=False)  # paths are text
     config = TrainConfig(
         objective=objective(loss),
@@ -52,13 +54,10 @@ def train(
         seed=seed,
     )
     model = load_target(target, dtype=dtype, optimize=False)
-    shape = dspark_for(
-        model,
-        num_layers=num_layers,
-        block_size=block_size,
-        markov_rank=markov_rank,
-        draft_vocab_size=draft_vocab_size,
-    )
+    shape = drafter_config(drafter, model, settings or [])
+    if show_config:
+        print(shape.model_dump_json(indent=None if as_json else 2))
+        return
     with long_progress(console) as progress:
         result = train_drafter(
             model,

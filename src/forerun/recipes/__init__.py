@@ -2,15 +2,18 @@
 
 from forerun.recipes.demo import demo_config, demo_prompts
 from forerun.recipes.drafter import dspark_for, embedded_drafter
+from forerun.recipes.drafters import DRAFTERS, drafter_config
 from forerun.recipes.objectives import OBJECTIVES, objective
 from forerun.recipes.prompts import prompts_from_file, shipped_prompts
 from forerun.recipes.rules import RULES, rule_named
 
 __all__ = [
+    "DRAFTERS",
     "OBJECTIVES",
     "RULES",
     "demo_config",
     "demo_prompts",
+    "drafter_config",
     "dspark_for",
     "embedded_drafter",
     "objective",

@@ -119,14 +119,20 @@ def capture_features(
     return len(rows)
 
 
-def read_features(folder: Path) -> list[FeatureRow]:
+def read_features(folder: Path, *, layers: tuple[int, ...] | None = None) -> list[FeatureRow]:
     """All rows of a folder that ``capture_features`` finished, in order.
+
+    Args:
+        folder: of the shards.
+        layers: those of the captured layers that are wanted, in this order; ``None`` for all.
 
     Raises:
         ForerunError: no such folder, a shard is missing or damaged, or its rows do not add up.
     """
-    expected = read_manifest(folder)["rows"]
-    rows = [row for shard in sorted(folder.glob("shard-*.safetensors")) for row in _read_shard(shard)]
+    manifest = read_manifest(folder)
+    captured, expected = manifest["captured_layers"], manifest["rows"]
+    columns = [captured.index(layer) for layer in (captured if layers is None else layers)]
+    rows = [row for shard in sorted(folder.glob("shard-*.safetensors")) for row in _read_shard(shard, columns)]
     if len(rows) != expected:
         raise ForerunError(
             f"{folder} holds {len(rows)} of {expected} rows; run forerun data prepare again, it goes on where it was"
@@ -210,7 +216,7 @@ def _check_head(target: TransformersTarget, logits: Tensor, final_hidden: Tensor
         )
 
 
-def _read_shard(path: Path) -> list[FeatureRow]:
+def _read_shard(path: Path, columns: list[int]) -> list[FeatureRow]:
     try:
         tensors = load_file(path)
     except SafetensorError as error:
@@ -221,6 +227,7 @@ def _read_shard(path: Path) -> list[FeatureRow]:
     lengths = tensors["lengths"].tolist()
     if sum(lengths) != len(tensors["token_ids"]) or len(jobs) != len(lengths):
         raise ForerunError(f"{path}: rows do not add up; delete the file and run forerun data prepare again")
+    tensors["features"] = tensors["features"][:, columns]
     pieces = {
         name: tensors[name].split(lengths) for name in ("token_ids", "features", "final_hidden", "log_normaliser")
     }

@@ -54,16 +54,17 @@ def train_drafter(
     manifest = read_manifest(features)
     if manifest["target"] != target.fingerprint:
         raise ForerunError(f"{features} was captured from another target than {target.name}; run forerun data prepare")
-    if tuple(manifest["captured_layers"]) != drafter_config.captured_layers:
+    missing = [layer for layer in drafter_config.captured_layers if layer not in manifest["captured_layers"]]
+    if missing:
         raise ForerunError(
-            f"{features} holds layers {manifest['captured_layers']}, the drafter reads "
-            f"{list(drafter_config.captured_layers)}; run forerun data prepare for these"
+            f"{features} holds layers {manifest['captured_layers']}, the drafter also reads {missing}; "
+            f"run forerun data prepare --drafter {drafter_config.architecture} into another folder"
         )
     data = read_jsonl(answers)
     if file_sha256(answers) != manifest["data_sha256"]:
         raise ForerunError(f"{features} was captured from another file than {answers}; run forerun data prepare")
     earlier = read_history(features)["commands"]
-    rows = read_features(features)
+    rows = read_features(features, layers=drafter_config.captured_layers)
     training, _ = split_rows(rows, config.validation_share)
     counts = torch.bincount(
         torch.cat([row.token_ids[row.prompt_length :] for row in training]), minlength=target.vocab_size
