@@ -33,8 +33,8 @@ def test_settings_change_the_fields_that_they_name() -> None:
     [
         ("block_size", "expected field=value"),
         ("blocksize=3", "no field 'blocksize'; there are architecture"),
-        ("layers.window=3", "no field 'layers' has fields inside"),
-        ("num_layers.window=3", "no field 'num_layers' has fields inside"),
+        ("layers.window=3", "no field 'layers' with fields inside"),
+        ("num_layers.window=3", "no field 'num_layers' with fields inside"),
         ("block_size=0", "--set block_size: Input should be greater than 0"),
         ("markov_head=lstm", "--set markov_head: Input should be 'vanilla', 'gated' or 'rnn'"),
         ("draft_vocab_size=41", "draft_vocab_size 41 exceeds target_vocab_size 40"),
