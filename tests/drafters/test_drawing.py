@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import final
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.distributions import Processing, SamplingParams
-from forerun.drafters import Drafter, DraftModel
+from forerun.drafters import Drafter, DraftModel, DraftStop
 from forerun.drafters.drawing import draw_chain
 from forerun.engine import generate
 from forerun.models import TableTarget, tiny_target
@@ -50,6 +51,63 @@ def test_each_place_is_processed_with_the_drafts_before_it() -> None:
     processing.commit(4)
     proposal = draw_chain(lambda _: torch.zeros(1, VOCAB), 4, processing, vocab_size=VOCAB, uniforms=NUMBERS)
     assert proposal.token_ids.tolist() == [0, 1, 2, 3]
+
+
+@final
+class Watching(DraftStop):
+    """Draws `most` tokens, hands over `submitted` of them, and remembers what it was shown."""
+
+    def __init__(self, *, before: int = 9, after: int = 9, submitted: int | None = None) -> None:
+        """The draft ends before this place, or after so many tokens."""
+        self._before, self._after, self._submitted = before, after, submitted
+        self.seen: list[tuple[list[float], float | None]] = []
+        self.tokens: list[int] = []
+
+    def before(self, logits: Float[Tensor, " vocab"], confidence: float | None) -> bool:
+        """Not beyond the place given."""
+        self.seen.append((logits.tolist(), confidence))
+        return len(self.tokens) < self._before
+
+    def after(self, token_id: int) -> bool:
+        """Not beyond the number given."""
+        self.tokens.append(token_id)
+        return len(self.tokens) < self._after
+
+    @property
+    def submitted(self) -> int:
+        """All, unless told otherwise."""
+        return len(self.tokens) if self._submitted is None else self._submitted
+
+
+def drawn_under(stop: DraftStop | None, horizon: int = 4) -> Proposal:
+    """A row of logits that depends on the drafts so far."""
+    rows = torch.randn(5, 1, VOCAB, generator=torch.Generator().manual_seed(3))
+    confidences = iter([0.5, 1.5, 2.5, 3.5])
+    return draw_chain(
+        lambda drafted: rows[sum(drafted) % 5], horizon, Processing(SamplingParams(), [1]), vocab_size=VOCAB,
+        uniforms=NUMBERS, stop=stop, confidence=lambda: next(confidences),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stop", "kept", "asked", "drawn"),
+    [
+        (Watching(), 4, 4, 4),
+        (Watching(before=2), 2, 3, 2),
+        (Watching(before=0), 0, 1, 0),
+        (Watching(after=1), 1, 1, 1),
+        (Watching(submitted=1), 1, 4, 4),
+    ],
+)
+def test_a_stop_is_asked_before_and_after_every_draw(stop: Watching, kept: int, asked: int, drawn: int) -> None:
+    """Catches a token dropped that was drawn, laws and tokens of different length, and questions out of order."""
+    whole, cut = drawn_under(None), drawn_under(stop)
+    assert cut.token_ids.tolist() == whole.token_ids.tolist()[:kept]
+    assert not cut.cut_short and torch.equal(cut.law.dense(), whole.law.dense()[:kept])
+    assert (len(stop.seen), stop.tokens) == (asked, whole.token_ids.tolist()[:drawn])
+    assert [confidence for _, confidence in stop.seen] == [0.5, 1.5, 2.5, 3.5][:asked]
+    for place, (logits, _) in enumerate(stop.seen[:kept]):  # the row of the place itself, unprocessed
+        torch.testing.assert_close(torch.tensor(logits).double().softmax(-1), whole.law.dense()[place])
 
 
 def sometimes_broken() -> Drafter:

@@ -8,7 +8,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import PointLaw, Processing
-from forerun.drafters import Dependence, Drafter, DrafterSession, Need, Saving, TreeDrafter, TreeDrafterSession
+from forerun.drafters import (
+    Dependence,
+    Drafter,
+    DrafterSession,
+    DraftStop,
+    Need,
+    Saving,
+    TreeDrafter,
+    TreeDrafterSession,
+)
 from forerun.verification import Candidates, Proposal, TreeProposal
 
 Guess = Callable[[tuple[int, ...], int], Sequence[int]]
@@ -76,7 +85,13 @@ class GuessingSession(DrafterSession):
         self.features.append(features)
 
     def propose(
-        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
+        self,
+        last_token: int,
+        horizon: int,
+        processing: Processing,
+        *,
+        uniforms: Float[Tensor, " horizon"],
+        stop: DraftStop | None = None,
     ) -> Proposal:
         """Asks the function."""
         assert len(uniforms) == horizon >= 1

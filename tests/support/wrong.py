@@ -7,7 +7,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
 from forerun.distributions import Law, Processing
-from forerun.drafters import Dependence, Drafter, DrafterSession, Need, Saving
+from forerun.drafters import Dependence, Drafter, DrafterSession, DraftStop, Need, Saving
 from forerun.models import TransformersTarget
 from forerun.verification import Outcome, Proposal, Rule, Truncation
 
@@ -87,7 +87,13 @@ class StuckDiceSession(DrafterSession):
         self._inner.extend(token_ids, features)
 
     def propose(
-        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
+        self,
+        last_token: int,
+        horizon: int,
+        processing: Processing,
+        *,
+        uniforms: Float[Tensor, " horizon"],
+        stop: DraftStop | None = None,
     ) -> Proposal:
         """The right law, and tokens that were not drawn from it."""
-        return self._inner.propose(last_token, horizon, processing, uniforms=torch.zeros_like(uniforms))
+        return self._inner.propose(last_token, horizon, processing, uniforms=torch.zeros_like(uniforms), stop=stop)

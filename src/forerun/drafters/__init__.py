@@ -25,6 +25,7 @@ from forerun.drafters.network_drafter import NetworkDrafter, NetworkSession, Pro
 from forerun.drafters.prompt_lookup import PromptLookup
 from forerun.drafters.provenance import Provenance
 from forerun.drafters.rope import Rope
+from forerun.drafters.stop import DraftStop
 from forerun.drafters.tree import TreeDrafter, TreeDrafterSession
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "DraftModelTree",
     "DraftNetwork",
     "DraftStates",
+    "DraftStop",
     "DraftVocabulary",
     "Drafter",
     "DrafterConfig",

@@ -14,6 +14,7 @@ from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.drawing import draw_chain
 from forerun.drafters.small_model import SmallModelReader, check_vocabularies
+from forerun.drafters.stop import DraftStop
 from forerun.models import Target
 from forerun.verification import Proposal
 
@@ -88,7 +89,13 @@ class DraftModelSession(DrafterSession):
         self._reader.extend(token_ids)
 
     def propose(
-        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
+        self,
+        last_token: int,
+        horizon: int,
+        processing: Processing,
+        *,
+        uniforms: Float[Tensor, " horizon"],
+        stop: DraftStop | None = None,
     ) -> Proposal:
         """See :class:`DrafterSession`."""
         committed = self.length
@@ -98,7 +105,9 @@ class DraftModelSession(DrafterSession):
                 return self._reader.read_up_to(last_token)
             return self._reader.read(torch.tensor(drafted[-1:]), num_logits=1)
 
-        proposal = draw_chain(next_logits, horizon, processing, vocab_size=self._vocab_size, uniforms=uniforms)
+        proposal = draw_chain(
+            next_logits, horizon, processing, vocab_size=self._vocab_size, uniforms=uniforms, stop=stop
+        )
         # The drafts may be rejected; the committed tokens come back through extend, so their keys are written again.
         self._reader.back_to(committed)
         return proposal

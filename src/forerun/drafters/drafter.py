@@ -12,6 +12,7 @@ from torch import Tensor
 
 from forerun.distributions import Processing
 from forerun.drafters.declarations import Dependence, Need, Saving
+from forerun.drafters.stop import DraftStop
 from forerun.verification import Proposal
 
 
@@ -36,7 +37,13 @@ class DrafterSession(ProposerSession):
 
     @abstractmethod
     def propose(
-        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
+        self,
+        last_token: int,
+        horizon: int,
+        processing: Processing,
+        *,
+        uniforms: Float[Tensor, " horizon"],
+        stop: DraftStop | None = None,
     ) -> Proposal:
         """Draft up to ``horizon`` tokens after ``last_token``, each with the law it was drawn from.
 
@@ -47,6 +54,8 @@ class DrafterSession(ProposerSession):
             processing: of the request; the draft law of a position goes through it with the drafts before that
                 position, and the proposal carries the processed law.
             uniforms: one in [0, 1) for each position.
+            stop: asked before and after every draw, and may end the draft. ``draw_chain`` does the asking; a drafter
+                that draws nothing (a look-up) ignores it.
         """
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.distributions import Law, PointLaw, Processing, UnusableLogits, stack_laws
+from forerun.drafters.stop import DraftStop
 from forerun.verification import Proposal
 
 
@@ -20,6 +21,8 @@ def draw_chain(
     vocab_size: int,
     uniforms: Float[Tensor, " horizon"],
     certain: bool = False,
+    stop: DraftStop | None = None,
+    confidence: Callable[[], float | None] | None = None,
 ) -> Proposal:
     """Draw each draft from the processed law after the drafts before it.
 
@@ -34,20 +37,29 @@ def draw_chain(
         uniforms: one in [0, 1) for each position.
         certain: take each law's most probable token (the lowest of equals) instead of drawing; the proposal's law then
             has that token alone.
+        stop: asked before and after every draw; see ``DrafterSession.propose``.
+        confidence: log-odds that the draft of the position asked for last is accepted; asked only if there is a stop.
     """
     drafted: list[int] = []
     laws: list[Law] = []
     cut_short = False
     for place in range(horizon):
+        logits = next_logits(drafted)
         try:
-            law = processing.law_after(next_logits(drafted), drafted)
+            law = processing.law_after(logits, drafted)
         except UnusableLogits:
             cut_short = True
+            break
+        if stop is not None and not stop.before(logits[0], None if confidence is None else confidence()):
             break
         if certain:
             law = most_probable(law)
         laws.append(law)
         drafted.append(int(law.sample(uniforms=uniforms[place : place + 1])))
+        if stop is not None and not stop.after(drafted[-1]):
+            break
+    if stop is not None:
+        drafted, laws = drafted[: stop.submitted], laws[: stop.submitted]
     token_ids = torch.tensor(drafted, dtype=torch.int64)
     law = stack_laws(laws) if laws else PointLaw(token_ids, vocab_size)
     return Proposal(token_ids=token_ids, law=law, cut_short=cut_short)

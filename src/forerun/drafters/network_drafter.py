@@ -18,6 +18,7 @@ from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.drawing import draw_chain
 from forerun.drafters.network import Borrowed, DraftNetwork, Head, PlainHead
+from forerun.drafters.stop import DraftStop
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget, can_pack, pack_linears
 from forerun.models.packed_linear import PackedLinear
@@ -146,7 +147,13 @@ class NetworkSession(DrafterSession):
 
     @torch.inference_mode()
     def propose(
-        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
+        self,
+        last_token: int,
+        horizon: int,
+        processing: Processing,
+        *,
+        uniforms: Float[Tensor, " horizon"],
+        stop: DraftStop | None = None,
     ) -> Proposal:
         """See :class:`DrafterSession`."""
         drafter = self._drafter
@@ -165,6 +172,8 @@ class NetworkSession(DrafterSession):
             vocab_size=drafter.config.target_vocab_size,
             uniforms=uniforms,
             certain=drafter.policy is ProposalPolicy.ARGMAX,
+            stop=stop,
+            confidence=block.confidence,
         )
 
 

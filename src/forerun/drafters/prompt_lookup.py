@@ -14,6 +14,7 @@ from torch import Tensor
 from forerun.distributions import PointLaw, Processing
 from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.drafter import Drafter, DrafterSession
+from forerun.drafters.stop import DraftStop
 from forerun.errors import ForerunError
 from forerun.verification import Proposal
 
@@ -92,9 +93,15 @@ class PromptLookupSession(DrafterSession):
             self._tokens.append(token_id)
 
     def propose(
-        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
+        self,
+        last_token: int,
+        horizon: int,
+        processing: Processing,
+        *,
+        uniforms: Float[Tensor, " horizon"],
+        stop: DraftStop | None = None,
     ) -> Proposal:
-        """See :class:`DrafterSession`; ``processing`` and ``uniforms`` change nothing, since nothing is drawn."""
+        """See :class:`DrafterSession`; the other arguments change nothing, since nothing is drawn."""
         copied = self._lookup([*self._tokens[-self._drafter.max_ngram :], last_token], horizon, last_token)
         token_ids = torch.tensor(copied, dtype=torch.int64)
         return Proposal(token_ids=token_ids, law=PointLaw(token_ids, self._drafter.vocab_size))

@@ -11,6 +11,7 @@ from forerun.engine.metrics import RoundTotals
 from forerun.engine.record import Finish, Prefill, RoundRecord
 from forerun.engine.session import Session
 from forerun.errors import ForerunError
+from forerun.verification import Truncation
 
 
 @final
@@ -110,7 +111,8 @@ class Generation:
     @property
     def exact(self) -> bool:
         """Whether the output law is the target's own."""
-        return self.request.rule.exact
+        rule = self.request.rule
+        return rule.exact and (self.request.policy.exact or rule.truncation is Truncation.ANY_DRAFT)
 
     def _reach_first_token(self) -> bool:
         """Read the prompt if nothing has; no when the answer was cancelled before."""

@@ -16,13 +16,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.distributions import Purpose, TokenLogprob, UnusableLogits, token_logprobs
-from forerun.drafters import Drafter, DrafterSession, TreeDrafter, TreeDrafterSession
+from forerun.drafters import Drafter, DrafterSession, DraftStop, TreeDrafter, TreeDrafterSession
 from forerun.engine.draft import ChainDraft, Draft, TreeDraft, Verdict, no_draft
 from forerun.engine.record import Finish, Prefill, RoundRecord, RoundSeconds
 from forerun.engine.request import Request
 from forerun.engine.signals import Signals
+from forerun.engine.stop_rule import RuleStop
 from forerun.errors import ForerunError
-from forerun.horizons import Choice, RoundContext, RoundFeedback
+from forerun.horizons import Choice, DrawnToken, RoundContext, RoundFeedback
 from forerun.models import Block, TargetCache, TargetStep
 from forerun.verification import Rule, TreeRule
 
@@ -35,6 +36,7 @@ class Plan:
     context: RoundContext
     choice: Choice
     draft: Draft
+    drawn: tuple[DrawnToken, ...]
     block: Block
     controller_seconds: float
     draft_seconds: float
@@ -121,12 +123,14 @@ class Session:
         """
         started = time.perf_counter()
         assert 0 <= choice.horizon <= context.limit, f"{self.request.policy.name} went above the round's limit"
-        draft = self._draft(choice.horizon, len(self._committed))
+        stop = None if choice.stop is None else RuleStop(choice.stop)
+        draft = self._draft(choice.horizon, len(self._committed), stop)
         block = Block(cache=self.cache, token_ids=draft.inputs(self._committed[-1]), parents=draft.parents)
         return Plan(
             context=context,
             choice=choice,
             draft=draft,
+            drawn=() if stop is None else tuple(stop.drawn[: draft.depth]),
             block=block,
             controller_seconds=controller_seconds,
             draft_seconds=time.perf_counter() - started,
@@ -178,6 +182,7 @@ class Session:
             draft_seconds=plan.draft_seconds,
             verify_seconds=pass_seconds,
             verify_width=pass_width,
+            drawn=plan.drawn,
         )
         request.policy.observe(feedback)
         record = RoundRecord(
@@ -233,7 +238,7 @@ class Session:
         drafter = self.request.drafter
         return features if drafter is None else features[:, : len(drafter.captured_layers)]
 
-    def _draft(self, horizon: int, position: int) -> Draft:
+    def _draft(self, horizon: int, position: int, stop: DraftStop | None) -> Draft:
         request, proposer = self.request, self._proposer
         if horizon == 0 or proposer is None:
             return no_draft(request.target.vocab_size)
@@ -245,11 +250,16 @@ class Session:
                 assert isinstance(request.rule, Rule)
                 size = self._block_size(horizon)
                 uniforms = request.streams.uniforms(Purpose.DRAFT, position, size)
-                proposal = proposer.propose(last_token, size, self._processing, uniforms=uniforms)
+                proposal = proposer.propose(last_token, size, self._processing, uniforms=uniforms, stop=stop)
                 draft = ChainDraft(proposal if size == horizon else proposal.first(horizon), request.rule)
             case TreeDrafterSession():
                 assert isinstance(request.rule, TreeRule)
                 assert isinstance(request.drafter, TreeDrafter)
+                if stop is not None:
+                    raise ForerunError(
+                        f"{request.policy.name} ends chains while they are drawn and {request.drafter.name} drafts "
+                        "trees; take another horizon policy"
+                    )
                 uniforms = request.streams.uniforms(Purpose.DRAFT, position, request.drafter.max_nodes(horizon))
                 tree = proposer.propose_tree(last_token, horizon, self._processing, uniforms=uniforms)
                 draft = TreeDraft(tree, request.rule)

@@ -55,10 +55,7 @@ class Signals:
         The law is read at temperature 1, so that greedy decoding has it too; the state is the last captured layer's.
         """
         if Signal.TARGET_LAW in self._wants:
-            log_probs = torch.log_softmax(logits.float(), dim=-1)
-            probs = log_probs.exp()
-            first, second = probs.topk(2).values.tolist()
-            self._law = float(-torch.dot(probs, log_probs.clamp(min=-1e4))), first, first - second
+            self._law = law_numbers(torch.log_softmax(logits.float(), dim=-1))
         if Signal.HIDDEN_STATE in self._wants:
             self._hidden = projected(features[-1])
 
@@ -85,6 +82,13 @@ class Signals:
         if Signal.TOKEN_CLASS not in self._wants or not isinstance(target, TransformersTarget):
             return None
         return class_of_token(target.tokenizer, self._last) if target.has_tokenizer else None
+
+
+def law_numbers(log_probs: Float[Tensor, " vocab"]) -> tuple[float, float, float]:
+    """Entropy in nats, largest probability, and largest minus second largest, of a law given by its logarithms."""
+    probs = log_probs.exp()
+    first, second = probs.topk(2).values.tolist()
+    return float(-torch.dot(probs, log_probs.clamp(min=-1e4))), first, first - second
 
 
 def projected(hidden: Float[Tensor, " hidden"]) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ from forerun.horizons.features import FEATURE_NAMES, FeatureLevel
 from forerun.horizons.fixed import FixedHorizon
 from forerun.horizons.policy import HorizonPolicy
 from forerun.horizons.signals import Signal, TokenClass
+from forerun.horizons.stop import DraftStatistics, DrawnToken, StopRule
 from forerun.horizons.survival import Plan, best_horizon, gains, survivals
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "AMTPReport",
     "Choice",
     "CostTable",
+    "DraftStatistics",
+    "DrawnToken",
     "FeatureLevel",
     "FixedHorizon",
     "HorizonPolicy",
@@ -25,6 +28,7 @@ __all__ = [
     "RoundContext",
     "RoundFeedback",
     "Signal",
+    "StopRule",
     "TokenClass",
     "best_horizon",
     "gains",

@@ -12,6 +12,7 @@ from typing import final
 
 from forerun.errors import ForerunError
 from forerun.horizons.signals import TokenClass
+from forerun.horizons.stop import DrawnToken, StopRule
 
 
 @final
@@ -80,6 +81,7 @@ class Choice:
         features: the scaled features behind the prediction; empty where the policy uses none.
         ratio_horizon: what the objective G / C would plan; None where the policy has no such objective.
         renewal_horizon: what the objective G - lambda C would plan; None likewise.
+        stop: may end the draft before the horizon; None drafts the whole horizon.
     """
 
     horizon: int
@@ -90,6 +92,7 @@ class Choice:
     features: tuple[float, ...] = ()
     ratio_horizon: int | None = None
     renewal_horizon: int | None = None
+    stop: StopRule | None = None
 
 
 @final
@@ -97,7 +100,7 @@ class Choice:
 class RoundFeedback:
     """What verification showed about one round.
 
-    A drafter may run out and propose fewer tokens than `choice.horizon` (a lookup that finds a short match). The two
+    A draft may have fewer tokens than `choice.horizon`: a lookup finds a short match, a stop ends it. The two
     probability tuples have one entry for each token that was really drafted.
 
     Attributes:
@@ -115,6 +118,7 @@ class RoundFeedback:
         draft_seconds: of `seconds`, spent on drafting this request's tokens; None where nobody measured.
         verify_seconds: of `seconds`, the target's pass, other requests' tokens in it included; None likewise.
         verify_width: tokens in that pass, of all requests; None likewise.
+        drawn: statistics of the drafted tokens; empty unless the choice has a stop.
 
     Raises:
         ForerunError: lengths or counts that contradict each other, or a duration that is not above 0.
@@ -130,6 +134,7 @@ class RoundFeedback:
     draft_seconds: float | None = None
     verify_seconds: float | None = None
     verify_width: int | None = None
+    drawn: tuple[DrawnToken, ...] = ()
 
     def __post_init__(self) -> None:
         drafted = len(self.accept_probabilities)
@@ -138,6 +143,8 @@ class RoundFeedback:
                 f"horizon {self.choice.horizon} came back with {drafted} accept probabilities and {len(self.overlaps)} "
                 "overlaps: give one of each for every drafted token"
             )
+        if self.drawn and len(self.drawn) != drafted:
+            raise ForerunError(f"{drafted} tokens drafted, with statistics of {len(self.drawn)}: give them for all")
         if not 0 <= self.accepted <= drafted:
             raise ForerunError(f"{self.accepted} tokens accepted of {drafted} drafted")
         if self.censored is not None and not 0 <= self.censored <= drafted:

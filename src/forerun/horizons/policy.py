@@ -37,6 +37,15 @@ class HorizonPolicy(ABC):
         """
         return False
 
+    @property
+    def exact(self) -> bool:
+        """Whether every exact rule keeps the target's law under this policy.
+
+        Only a policy that drops drafted tokens after looking at them says no; rules whose `truncation` is any draft
+        bear even that.
+        """
+        return True
+
     @abstractmethod
     def propose(self, context: RoundContext, *, uniform: float) -> Choice:
         """Choose the horizon of the next round.
