@@ -18,7 +18,7 @@ settings.register_profile("explore", parent=settings.get_profile("repeatable"), 
 settings.load_profile("repeatable")
 
 # Before the package is imported anywhere: the import hook that pytest has installed by now decorates with this name.
-jaxtyping.jaxtyped = annotations.check_first_calls
+jaxtyping.jaxtyped = annotations.check_first_calls  # type: ignore[assignment]
 
 
 @pytest.hookimpl(tryfirst=True)

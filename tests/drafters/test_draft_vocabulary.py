@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forerun.distributions import SamplingParams
 from forerun.drafters import DraftVocabulary
-from forerun.engine import RoundTotals, generate
+from forerun.engine import generate_batch
 from forerun.errors import ForerunError
 from tests.exactness.statistics import chi_square_p_value
 from tests.exactness.tables import plain_row
@@ -81,13 +81,11 @@ def test_tokens_outside_come_out_with_the_targets_probability() -> None:
     target = markov_target(logits, max_positions=TOKENS + 8)
     drafter = tiny_drafter(target, vocabulary=DraftVocabulary(torch.tensor([0, 2, 3]), VOCAB))
     followers = {token: Counter[int]() for token in range(VOCAB)}
-    totals = RoundTotals()
-    for request in range(REQUESTS):
-        generation = generate(
-            target, [1], drafter=drafter, horizon=3, max_new_tokens=TOKENS, seed=SEED, request=request
-        )
-        totals += generation.totals
-        for token, following in pairwise([1, *generation.token_ids]):
+    batch = generate_batch(
+        target, [[1]] * REQUESTS, drafter=drafter, horizon=3, max_new_tokens=TOKENS, seed=SEED, max_batch=REQUESTS
+    )
+    for token_ids in batch.token_ids:
+        for token, following in pairwise([1, *token_ids]):
             followers[token][following] += 1
     values = {
         token: chi_square_p_value(
@@ -97,4 +95,4 @@ def test_tokens_outside_come_out_with_the_targets_probability() -> None:
     }
     assert min(values.values()) > ALPHA / VOCAB, values
     assert all(sum(followers[token].values()) > 20 for token in (1, 4, 5))
-    assert 0 < totals.accepted < totals.drafted
+    assert 0 < batch.totals.accepted < batch.totals.drafted

@@ -36,7 +36,7 @@ from tests.support.horizons import Clocked, Forced
 from tests.support.targets import random_table
 
 SEED = 20
-TOKENS = 1600
+TOKENS = 800
 ALPHA = 1e-4
 VOCAB = 4
 TARGET = random_table(11, vocab_size=VOCAB, order=1)
@@ -112,7 +112,7 @@ def test_the_engine_uses_the_rule_it_is_given() -> None:
 def test_a_lossy_rule_is_seen_and_flagged() -> None:
     """Typical acceptance through the engine: another law, and `exact` is False."""
     generation = generate(
-        TARGET, [1], drafter=model_drafter(), horizon=3, max_new_tokens=1200, seed=SEED, rule=TypicalAcceptance()
+        TARGET, [1], drafter=model_drafter(), horizon=3, max_new_tokens=TOKENS, seed=SEED, rule=TypicalAcceptance()
     )
     assert not generation.exact
     assert min(p_values(generation, TARGET, SamplingParams()).values()) < 1e-9

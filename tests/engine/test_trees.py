@@ -14,14 +14,13 @@ from forerun.horizons import AMTP
 from forerun.models import TransformersTarget, load_target, tiny_target
 from forerun.verification import Candidates, TargetOnly, TreeAgreement, TreeRule, TreeTokenLevel
 from tests.engine.test_greedy import run_in_step
-from tests.engine.test_law import ALPHA, SEED, TARGET, VOCAB, p_values
+from tests.engine.test_law import ALPHA, SEED, TARGET, TOKENS, VOCAB, p_values
 from tests.support.families import FAMILIES, write_model
 from tests.support.horizons import Clocked, Forced
 from tests.support.targets import fresh_greedy, random_table
 
 GREEDY = SamplingParams(temperature=0.0)
 PROMPT = (5, 9, 2, 40, 7, 7)
-TOKENS = 800
 
 
 def disturbed(target: TransformersTarget, scale: float) -> TransformersTarget:

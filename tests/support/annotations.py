@@ -37,8 +37,9 @@ def check_first_calls(*, typechecker: Callable[..., Any]) -> Decorator[Any]:
         if "__init__" in vars(item):  # of a dataclass; others carry their decorator themselves
             plain = item.__init__
             checks(item)
-            if item.__init__ is not plain:
-                item.__init__ = _first_calls(plain, lambda _, checked=item.__init__: checked)
+            checked = item.__init__
+            if checked is not plain:
+                item.__init__ = _first_calls(plain, lambda _: checked)
         return item
 
     return decorate
