@@ -173,7 +173,7 @@ def test_bookkeeping_through_the_engine(drafter: Drafter, temperature: float) ->
         assert generation.token_ids == fresh_greedy(target(), IDS.tolist(), 30)[len(IDS) :]
 
 
-SEED, DRAWS, BLOCK_OF_MANY, STANDARD_ERRORS = 30, 4_000, 8, 4.5
+SEED, DRAWS, BLOCK_OF_MANY, STANDARD_ERRORS = 30, 8_000, 8, 4.5
 """A right drafter is beyond 4.5 standard errors in one of 150,000 looks; each test looks at 48 tokens and places."""
 
 DRAWING: dict[str, Callable[[], Drafter]] = {
