@@ -9,12 +9,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import PointLaw, Processing, SamplingParams
-from forerun.drafters import Drafter, DrafterSession, DraftModel, NetworkDrafter, PromptLookup, ProposalPolicy
+from forerun.drafters import (
+    Drafter,
+    DrafterSession,
+    DraftModel,
+    MaskTokenModel,
+    MaskTokenRiders,
+    NetworkDrafter,
+    PromptLookup,
+    ProposalPolicy,
+    RidingSession,
+)
 from forerun.engine import generate
-from forerun.models import TransformersTarget, tiny_target
+from forerun.models import TargetCache, TransformersTarget, tiny_target
 from forerun.verification import Proposal
 from tests.engine.test_greedy import run_in_step
 from tests.support.horizons import Forced
+from tests.support.masks import add_mask
 from tests.support.networks import CONFIGS, every_other, tiny_drafter
 from tests.support.targets import fresh_greedy, random_table
 
@@ -30,12 +41,26 @@ def target() -> TransformersTarget:
     return tiny_target(vocab_size=VOCAB)
 
 
+@cache
+def mask() -> int:
+    return add_mask(target())
+
+
+def mask_model(policy: ProposalPolicy = ProposalPolicy.SAMPLE) -> MaskTokenModel:
+    small = tiny_target(seed=1, vocab_size=VOCAB, hidden_size=16)
+    return MaskTokenModel(small, add_mask(small), target(), max_horizon=4, policy=policy)
+
+
 MAKERS: dict[str, Callable[[], Drafter]] = {
     "PromptLookup": lambda: PromptLookup(VOCAB, max_horizon=4),
     "DraftModel": lambda: DraftModel(tiny_target(seed=1, vocab_size=VOCAB, hidden_size=16), target(), max_horizon=4),
     "NetworkDrafter, pruned": lambda: tiny_drafter(target(), vocabulary=every_other(target())),
     "NetworkDrafter, argmax": lambda: tiny_drafter(target(), policy=ProposalPolicy.ARGMAX),
     **{f"NetworkDrafter, {kind}": partial(tiny_drafter, target(), kind=kind) for kind in CONFIGS},
+    "MaskTokenModel": mask_model,
+    "MaskTokenModel, argmax": lambda: mask_model(ProposalPolicy.ARGMAX),
+    "MaskTokenModel, the target": lambda: MaskTokenModel(target(), mask(), target(), max_horizon=4),
+    "MaskTokenRiders": lambda: MaskTokenRiders(target(), mask(), max_horizon=4, growth=4),
 }
 
 
@@ -53,11 +78,21 @@ def drafter(request: pytest.FixtureRequest) -> Drafter:
 
 def feed(drafter: Drafter, session: DrafterSession, ids: Int[Tensor, " length"], sizes: tuple[int, ...] = ()) -> None:
     """Hand tokens over as the engine would: the target's features with them, in pieces of these sizes."""
-    features = target().forward(ids, target().new_cache(), captured=drafter.captured_layers).features
-    for piece, rows in zip(
-        ids.split([*sizes, len(ids) - sum(sizes)]), features.split([*sizes, len(ids) - sum(sizes)]), strict=True
-    ):
-        session.extend(piece, rows)
+    read = target().new_cache()
+    for piece in ids.split([*sizes, len(ids) - sum(sizes)]):
+        feed_piece(drafter, session, piece, read)
+
+
+def feed_piece(drafter: Drafter, session: DrafterSession, piece: Int[Tensor, " length"], read: TargetCache) -> None:
+    """As the engine would: riders go along where the drafter has some."""
+    tokens, length = piece, read.length + len(piece)
+    if isinstance(session, RidingSession):
+        tokens, _ = session.board([drafter.max_horizon]).behind(piece)
+    step = target().forward(tokens, read, captured=drafter.captured_layers)
+    read.rollback(length)
+    session.extend(piece, step.features[: len(piece)])
+    if isinstance(session, RidingSession):
+        session.arrive(step.logits[len(piece) :])
 
 
 def started(drafter: Drafter, ids: Int[Tensor, " length"] = IDS) -> DrafterSession:
@@ -138,11 +173,10 @@ def test_proposing_changes_nothing(drafter: Drafter) -> None:
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (8,), (4, 3), (1, 7)])
 def test_tokens_may_come_in_any_pieces(drafter: Drafter, sizes: tuple[int, ...]) -> None:
     """Catches positions and n-grams that break at the border of two pieces, with drafts in between."""
-    session = drafter.new_session()
-    features = target().forward(IDS, target().new_cache(), captured=drafter.captured_layers).features
+    session, read = drafter.new_session(), target().new_cache()
     start = 0
     for size in (*sizes, len(IDS) - sum(sizes)):
-        session.extend(IDS[start : start + size], features[start : start + size])
+        feed_piece(drafter, session, IDS[start : start + size], read)
         start += size
         assert session.length == start
         propose(session, seed=start)
@@ -181,6 +215,7 @@ DRAWING: dict[str, Callable[[], Drafter]] = {
         random_table(1, vocab_size=VOCAB), random_table(2, vocab_size=VOCAB), max_horizon=BLOCK_OF_MANY
     ),
     "NetworkDrafter": lambda: tiny_drafter(target(), vocabulary=every_other(target()), block=BLOCK_OF_MANY),
+    "MaskTokenRiders": lambda: MaskTokenRiders(target(), mask(), max_horizon=BLOCK_OF_MANY),
 }
 
 

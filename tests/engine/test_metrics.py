@@ -17,6 +17,7 @@ def record(*, horizon: int, drafted: int, accepted: int, emitted: int, seconds: 
         choice=Choice(horizon=horizon, planned=horizon, explored=False, propensities=(1.0,) * horizon),
         drafted=drafted,
         depth=drafted,
+        riders=0,
         cut_short=False,
         accepted=accepted,
         token_ids=(7,) * emitted,

@@ -20,10 +20,12 @@ from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
 from forerun.drafters.markov import MarkovKind
+from forerun.drafters.mask_token import MaskTokenModel, MaskTokenRiders
 from forerun.drafters.network import Borrowed, DraftContext, DraftNetwork, DraftStates, Head, OpenBlock, PlainHead
 from forerun.drafters.network_drafter import NetworkDrafter, NetworkSession, ProposalPolicy
 from forerun.drafters.prompt_lookup import PromptLookup
 from forerun.drafters.provenance import Provenance
+from forerun.drafters.riders import Riders, RidingSession
 from forerun.drafters.rope import Rope
 from forerun.drafters.stop import DraftStop
 from forerun.drafters.tree import TreeDrafter, TreeDrafterSession
@@ -47,6 +49,8 @@ __all__ = [
     "Head",
     "LayerShape",
     "MarkovKind",
+    "MaskTokenModel",
+    "MaskTokenRiders",
     "Need",
     "NetworkDrafter",
     "NetworkSession",
@@ -55,6 +59,8 @@ __all__ = [
     "PromptLookup",
     "ProposalPolicy",
     "Provenance",
+    "Riders",
+    "RidingSession",
     "Rope",
     "Saving",
     "SlotIndices",

@@ -47,11 +47,11 @@ class SmallModelReader:
         """Take in committed tokens."""
         self._pending += token_ids.tolist()
 
-    def read_up_to(self, last_token: int) -> Float[Tensor, "1 vocab"]:
-        """Logits after all tokens taken in and ``last_token``."""
-        unseen = torch.tensor([*self._pending, last_token])
+    def read_up_to(self, last_token: int, *further: int) -> Float[Tensor, "num_logits vocab"]:
+        """Logits after all tokens taken in and ``last_token``, and after each of ``further`` tokens behind it."""
+        unseen = torch.tensor([*self._pending, last_token, *further])
         self._pending = []
-        return self.read(unseen, num_logits=1)
+        return self.read(unseen, num_logits=1 + len(further))
 
     def read(
         self, token_ids: Int[Tensor, " length"], *, parents: tuple[int, ...] | None = None, num_logits: int

@@ -57,7 +57,8 @@ class Batch:
             else:
                 cache = self._rows.add()
                 block = session.prompt_block(cache)
-                step = self._target.forward_batch([block], captured=self._captured_layers, num_logits=1)[0]
+                wanted = len(block.token_ids) - len(session.request.prompt_ids) + 1  # riders, and the token before
+                step = self._target.forward_batch([block], captured=self._captured_layers, num_logits=wanted)[0]
                 first = session, step
             prefill = session.start(cache, step, time.perf_counter() - started)
             self._active.append(session)

@@ -46,6 +46,7 @@ class RoundRecord:
         choice: of the horizon policy.
         drafted: tokens that the drafter proposed, all branches of a tree counted.
         depth: most of them that could have been accepted: all of a chain, the longest path of a tree.
+        riders: tokens that the target read for the next round's draft; none stays in its cache.
         cut_short: the drafter's logits stopped being a law (NaN, say) before the horizon was reached.
         accepted: of them accepted by verification, before any stop cuts the round.
         token_ids: emitted: accepted drafts and the correction or bonus, up to a stop.
@@ -61,6 +62,7 @@ class RoundRecord:
     choice: Choice
     drafted: int
     depth: int
+    riders: int
     cut_short: bool
     accepted: int
     token_ids: tuple[int, ...]

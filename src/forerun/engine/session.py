@@ -16,7 +16,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.distributions import Purpose, TokenLogprob, UnusableLogits, token_logprobs
-from forerun.drafters import Drafter, DrafterSession, DraftStop, TreeDrafter, TreeDrafterSession
+from forerun.drafters import (
+    Drafter,
+    DrafterSession,
+    DraftStop,
+    RidingSession,
+    TreeDrafter,
+    TreeDrafterSession,
+)
 from forerun.engine.draft import ChainDraft, Draft, TreeDraft, Verdict, no_draft
 from forerun.engine.record import Finish, Prefill, RoundRecord, RoundSeconds
 from forerun.engine.request import Request
@@ -31,13 +38,25 @@ from forerun.verification import Rule, TreeRule
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A round between drafting and verification."""
+    """A round between drafting and verification.
+
+    Attributes:
+        context: what was known before the horizon was chosen.
+        choice: of the horizon policy.
+        draft: of the drafter.
+        drawn: what the choice's stop rule saw of it.
+        block: what the target reads: the last committed token, the draft, riders.
+        riders: how many stand behind each token that is verified; none where the drafter has no use for them.
+        controller_seconds: that the choice took.
+        draft_seconds: that drafting took.
+    """
 
     context: RoundContext
     choice: Choice
     draft: Draft
     drawn: tuple[DrawnToken, ...]
     block: Block
+    riders: tuple[int, ...]
     controller_seconds: float
     draft_seconds: float
 
@@ -69,29 +88,34 @@ class Session:
         return self._cache
 
     def prompt_block(self, cache: TargetCache) -> Block:
-        """What the target reads first."""
-        return Block(cache=cache, token_ids=torch.tensor(self.request.prompt_ids))
+        """What the target reads first: the prompt, and riders behind its last token."""
+        return self._with_riders(Block(cache=cache, token_ids=torch.tensor(self.request.prompt_ids)), chain=1)[0]
 
     def start(self, cache: TargetCache, step: TargetStep, seconds: float) -> Prefill:
         """Take in the target's pass over the prompt, and emit the first token.
 
         Args:
             cache: holds the prompt, and belongs to this session from now on.
-            step: features of the whole prompt; the last row of the logits.
+            step: features of the whole prompt; the logits of its last token, and those of the riders.
             seconds: that the pass took.
         """
         request, started = self.request, time.perf_counter()
         self._cache = cache
         position = len(self._committed)
+        logits = step.logits[:1]
         try:
-            law = self._processing.law(step.logits)
+            law = self._processing.law(logits)
         except UnusableLogits as error:
             raise self._unusable(position) from error
         token_id = int(law.sample(uniforms=request.streams.uniforms(Purpose.EMIT, position, 1)))
         if self._proposer is not None:
-            self._proposer.extend(torch.tensor(request.prompt_ids), self._for_drafter(step.features))
-        self._signals.see(step.logits[-1], step.features[-1])
-        logprobs = self._logprobs(step.logits, [token_id])
+            features = self._for_drafter(step.features[:position])
+            self._proposer.extend(torch.tensor(request.prompt_ids), features)
+        if isinstance(self._proposer, RidingSession):
+            cache.rollback(position)
+            self._proposer.arrive(step.logits[1:])
+        self._signals.see(logits[0], step.features[position - 1])
+        logprobs = self._logprobs(logits, [token_id])
         _, text, self.finish = self._commit([token_id])
         self.prefill = Prefill(
             prompt_tokens=position,
@@ -125,13 +149,16 @@ class Session:
         assert 0 <= choice.horizon <= context.limit, f"{self.request.policy.name} went above the round's limit"
         stop = None if choice.stop is None else RuleStop(choice.stop)
         draft = self._draft(choice.horizon, len(self._committed), stop)
-        block = Block(cache=self.cache, token_ids=draft.inputs(self._committed[-1]), parents=draft.parents)
+        inputs = draft.inputs(self._committed[-1])
+        block = Block(cache=self.cache, token_ids=inputs, parents=draft.parents)
+        block, riders = self._with_riders(block, chain=len(inputs))
         return Plan(
             context=context,
             choice=choice,
             draft=draft,
             drawn=() if stop is None else tuple(stop.drawn[: draft.depth]),
             block=block,
+            riders=riders,
             controller_seconds=controller_seconds,
             draft_seconds=time.perf_counter() - started,
         )
@@ -151,8 +178,9 @@ class Session:
         request, draft = self.request, plan.draft
         started = time.perf_counter()
         position = len(self._committed)
+        logits, *rider_logits = step.logits.split([1 + len(draft.token_ids), *plan.riders])
         try:
-            verdict = draft.verify(step.logits, self._processing, streams=request.streams, position=position)
+            verdict = draft.verify(logits, self._processing, streams=request.streams, position=position)
         except UnusableLogits as error:
             raise self._unusable(position + error.row) from error
         accepted = len(verdict.kept)
@@ -164,12 +192,14 @@ class Session:
         inputs = plan.block.token_ids
         token_ids = [*inputs[rows[1:]].tolist(), last]
         censored = self._censored(draft, verdict, token_ids)
-        self._keep(draft, rows, position)
+        self._keep(plan.block, rows, position)
         if self._proposer is not None:
             self._proposer.extend(inputs[rows], self._for_drafter(step.features[rows]))
-        self._signals.see(step.logits[rows[-1]], step.features[rows[-1]])
+        if isinstance(self._proposer, RidingSession):
+            self._proposer.arrive(rider_logits[accepted])
+        self._signals.see(logits[rows[-1]], step.features[rows[-1]])
         emitted, text, self.finish = self._commit(token_ids)
-        logprobs = self._logprobs(step.logits[rows[: len(emitted)]], emitted)
+        logprobs = self._logprobs(logits[rows[: len(emitted)]], emitted)
         committed = time.perf_counter()
         feedback = RoundFeedback(
             choice=plan.choice,
@@ -191,6 +221,7 @@ class Session:
             choice=plan.choice,
             drafted=len(draft.token_ids),
             depth=draft.depth,
+            riders=sum(plan.riders),
             cut_short=draft.cut_short,
             accepted=accepted,
             token_ids=tuple(emitted),
@@ -217,18 +248,13 @@ class Session:
     def _context(self, batch_size: int) -> RoundContext:
         request = self.request
         length = len(self._committed)
-        generated = length - len(request.prompt_ids)
-        limit = request.max_new_tokens - generated - 1  # the correction or bonus token needs a place too
-        if request.drafter is None:
-            limit = 0
-        else:
-            limit = min(limit, request.drafter.max_horizon)
-            if request.drafter.max_positions is not None:
-                limit = min(limit, request.drafter.max_positions - length)
+        limit = self._limit(length)
+        if isinstance(self._proposer, RidingSession):
+            limit = min(limit, self._proposer.ready)
         return self._signals.context(
-            limit=max(limit, 0),
+            limit=limit,
             length=length,
-            generated=generated,
+            generated=length - len(request.prompt_ids),
             temperature=0.0 if request.sampling.greedy else request.sampling.temperature,
             batch_size=batch_size,
         )
@@ -237,6 +263,26 @@ class Session:
         """Without the layer that was captured for the horizon policy alone."""
         drafter = self.request.drafter
         return features if drafter is None else features[:, : len(drafter.captured_layers)]
+
+    def _limit(self, length: int) -> int:
+        """Largest horizon that drafter, cap and context allow once ``length`` tokens are committed."""
+        request = self.request
+        if request.drafter is None:
+            return 0
+        left = request.max_new_tokens - (length - len(request.prompt_ids))
+        limit = min(left - 1, request.drafter.max_horizon)  # the correction or bonus token needs a place too
+        if request.drafter.max_positions is not None:
+            limit = min(limit, request.drafter.max_positions - length)
+        return max(limit, 0)
+
+    def _with_riders(self, block: Block, *, chain: int) -> tuple[Block, tuple[int, ...]]:
+        """The block, and behind its last ``chain`` tokens what the drafter has the target read; how many each."""
+        if not isinstance(self._proposer, RidingSession):
+            return block, ()
+        after = len(self._committed) + 1  # tokens committed if none of the drafts stands
+        riders = self._proposer.board([self._limit(after + accepted) for accepted in range(chain)])
+        token_ids, parents = riders.behind(block.token_ids)
+        return Block(cache=block.cache, token_ids=token_ids, parents=parents), riders.counts
 
     def _draft(self, horizon: int, position: int, stop: DraftStop | None) -> Draft:
         request, proposer = self.request, self._proposer
@@ -286,9 +332,9 @@ class Session:
         longest = request.drafter.max_horizon
         return longest if room is None else min(longest, room - len(self._committed))
 
-    def _keep(self, draft: Draft, rows: list[int], position: int) -> None:
+    def _keep(self, block: Block, rows: list[int], position: int) -> None:
         """What the target keeps of the block: the last committed token and the accepted drafts."""
-        if draft.parents is None:
+        if block.parents is None:
             self.cache.rollback(position - 1 + len(rows))
         else:
             self.cache.keep(position - 1, rows)

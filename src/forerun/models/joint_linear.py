@@ -31,6 +31,10 @@ class JointProduct:
         self._inputs: Tensor | None = None
         self._waiting: dict[int, Tensor] = {}
 
+    def size(self, index: int) -> tuple[int, int]:
+        """Inputs and outputs of layer ``index``."""
+        return self._whole.in_features, self._sizes[index]
+
     def output(self, index: int, inputs: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch out_features"]:
         """What layer ``index`` makes of ``inputs``; each part is handed out once and then forgotten."""
         if inputs is not self._inputs or index not in self._waiting:
@@ -50,6 +54,7 @@ class JointLinear(nn.Module):
         super().__init__()
         self._product = product
         self._index = index
+        self.in_features, self.out_features = product.size(index)
 
     def forward(self, inputs: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch out_features"]:
         """``inputs @ weight.T + bias``."""

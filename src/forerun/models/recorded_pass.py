@@ -84,7 +84,7 @@ class RecordedPasses:
         if cache_shape != self._cache_shape:  # the buffers have moved
             self._recordings.clear()
             self._cache_shape = cache_shape
-        key = (*rectangle.token_ids.shape, rectangle.ancestors is None, captured)
+        key = (*rectangle.token_ids.shape, rectangle.ancestors is None, rectangle.extra_ids, captured)
         if key not in self._recordings:
             static = _copy(rectangle)
             self._recordings[key] = _Recording(static, self._recorder(lambda: self._run(static, captured)))

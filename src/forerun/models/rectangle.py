@@ -48,6 +48,7 @@ class Rectangle:
         window: where keys and values go.
         slots: of every token, or ``None`` where plain causal attention over all rows is meant, without padding.
         ancestors: who stands before whom inside the block; ``None`` if all rows are chains.
+        extra_ids: tokens outside the vocabulary that stand in it, each once.
     """
 
     token_ids: Int[Tensor, "rows width"]
@@ -56,10 +57,17 @@ class Rectangle:
     window: Window
     slots: Int[Tensor, "rows width"] | None
     ancestors: Bool[Tensor, "rows width width"] | None
+    extra_ids: tuple[int, ...] = ()
 
     @classmethod
     def of(
-        cls, blocks: Sequence[RowBlock], *, first_row: int, device: torch.device, num_slots: int | None = None
+        cls,
+        blocks: Sequence[RowBlock],
+        *,
+        first_row: int,
+        device: torch.device,
+        num_slots: int | None = None,
+        extra_ids: tuple[int, ...] = (),
     ) -> Rectangle:
         """Lay the blocks of adjacent rows out.
 
@@ -69,6 +77,7 @@ class Rectangle:
             device: for the tensors.
             num_slots: how many slots the pass reads, used or not, where everything must have a fixed shape; ``None``
                 for those in use.
+            extra_ids: tokens outside the vocabulary that stand in the blocks.
         """
         widths = tuple(len(block.token_ids) for block in blocks)
         width, starts = max(widths), [block.start for block in blocks]
@@ -83,6 +92,7 @@ class Rectangle:
                 window=Window(rows, slice(starts[0], stop), stop),
                 slots=None,
                 ancestors=None,
+                extra_ids=extra_ids,
             )
         token_ids = torch.full((len(blocks), width), _PADDING_ID)
         offsets = torch.arange(width)
@@ -106,6 +116,37 @@ class Rectangle:
             window=Window(rows, slice(starts[0], stop) if adjacent else slots, stop),
             slots=slots,
             ancestors=None if ancestors is None else ancestors.to(device),
+            extra_ids=extra_ids,
+        )
+
+    @classmethod
+    def without_cache(
+        cls,
+        token_ids: Int[Tensor, "rows width"],
+        positions: Int[Tensor, "rows width"],
+        visible: Bool[Tensor, "rows width width"],
+        *,
+        extra_ids: tuple[int, ...],
+    ) -> Rectangle:
+        """Whole sequences, each in a row of its own, in which the caller says who sees whom.
+
+        Args:
+            token_ids: of all rows, alike in length.
+            positions: of every token in its sequence.
+            visible: for each token those that it sees, itself among them.
+            extra_ids: tokens outside the vocabulary that stand in the rows.
+        """
+        rows, width = token_ids.shape
+        slots = torch.arange(width, device=token_ids.device).expand(rows, -1)
+        window = Window(slice(0, rows), slice(0, width), width)
+        return cls(
+            token_ids=token_ids,
+            positions=positions,
+            widths=(width,) * rows,
+            window=window,
+            slots=slots,
+            ancestors=visible,
+            extra_ids=extra_ids,
         )
 
     def mask(self, window: int | None) -> Bool[Tensor, "rows 1 width num_keys"]:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from forerun.errors import ForerunError
 from forerun.models.attention_masks import additive
 from forerun.models.batch_cache import BatchCache
+from forerun.models.extra_tokens import ExtraTokens
 from forerun.models.grouped_attention import GROUPED
 from forerun.models.joint_linear import join_linears
 from forerun.models.packed_linear import can_pack, pack_linears
@@ -170,6 +171,7 @@ class TransformersTarget(Target):
         self.final_norm = _final_norm(model, name)
         self.embedding_weight: Float[Tensor, "vocab hidden"] = _embedding(model, name)
         self.head_weight: Float[Tensor, "vocab hidden"] = _head(model, name)
+        self.extra_tokens = ExtraTokens(self.vocab_size, model.get_input_embeddings(), self.layers)
         self._fingerprint = _fingerprint(model)
         self._stop_ids = _stop_ids(model)
         self._dtype = self.embedding_weight.dtype
@@ -186,11 +188,11 @@ class TransformersTarget(Target):
             self._recorder = cuda_graph
         self.packed_linears = 0
         if optimize and can_pack(self._dtype, self.embedding_weight.device):
-            self.packed_linears = join_linears(model, self._smallest_pass) + pack_linears(model)
+            self.packed_linears = join_linears(model, self.smallest_pass) + pack_linears(model)
 
     @torch.inference_mode()
-    def _smallest_pass(self) -> None:
-        """One token, no cache."""
+    def smallest_pass(self) -> None:
+        """One token, no cache: for those who watch the modules that a pass goes through."""
         self.model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=self.device), use_cache=False)
 
     @property
@@ -308,6 +310,7 @@ class TransformersTarget(Target):
             first_row=first,
             device=self.device,
             num_slots=None if recorded is None else batch.inner.num_slots,
+            extra_ids=self.extra_tokens.among(block.token_ids for block in blocks),
         )
         if recorded is not None:
             outputs = recorded(rectangle, captured, cache_shape=batch.inner.shape)
@@ -325,9 +328,10 @@ class TransformersTarget(Target):
         self, rectangle: Rectangle, cache: BatchCache, captured: tuple[int, ...], wanted: int | Tensor
     ) -> PassOutputs:
         cache.open(rectangle.window)
-        with self.capture(captured) as outputs:
+        reading = self.extra_tokens.reading(rectangle.token_ids, rectangle.extra_ids)
+        with self.capture(captured) as outputs, reading as token_ids:
             logits = self.model(
-                input_ids=rectangle.token_ids,
+                input_ids=token_ids,
                 attention_mask=self._attention_mask(rectangle),
                 position_ids=rectangle.positions,
                 cache=cache,
@@ -339,6 +343,34 @@ class TransformersTarget(Target):
         else:
             features = self.embedding_weight.new_empty((*rectangle.token_ids.shape, 0, self.hidden_size))
         return PassOutputs(logits=logits, features=features)
+
+    def forward_visible(
+        self,
+        token_ids: Int[Tensor, "rows width"],
+        positions: Int[Tensor, "rows width"],
+        visible: Bool[Tensor, "rows width width"],
+        *,
+        num_logits: int,
+    ) -> Float[Tensor, "rows num_logits vocab"]:
+        """One pass without a cache in which the caller says who sees whom; gradients flow where they are enabled.
+
+        Args:
+            token_ids: whole sequences.
+            positions: of every token in its sequence.
+            visible: for each token those that it sees, itself among them; sliding windows cut them as in any pass.
+            num_logits: how many of each row's last tokens are wanted.
+        """
+        extra_ids = self.extra_tokens.among([token_ids])
+        rectangle = Rectangle.without_cache(token_ids, positions, visible, extra_ids=extra_ids)
+        with self.extra_tokens.reading(token_ids, extra_ids) as known_ids:
+            logits: Tensor = self.model(
+                input_ids=known_ids,
+                attention_mask=self._attention_mask(rectangle),
+                position_ids=positions,
+                use_cache=False,
+                logits_to_keep=num_logits,
+            ).logits
+        return logits
 
     def _attention_mask(self, rectangle: Rectangle) -> Tensor | dict[str, Tensor] | None:
         """As transformers' own ``generate`` prepares masks: one for each kind of layer, or one for all."""
