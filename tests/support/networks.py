@@ -13,6 +13,7 @@ from forerun.drafters import (
     DSparkConfig,
     LayerShape,
     MarkovKind,
+    MedusaConfig,
     NetworkDrafter,
     ProposalPolicy,
     Provenance,
@@ -65,6 +66,22 @@ def tiny_dspark(
     )
 
 
+def tiny_medusa(
+    target: TransformersTarget, draft_vocab_size: int, block: int, *, num_blocks: int = 1, own_heads: bool = False
+) -> MedusaConfig:
+    """Heads on the last layer."""
+    return MedusaConfig(
+        hidden_size=target.hidden_size,
+        target_vocab_size=target.vocab_size,
+        captured_layers=(target.num_layers - 1,),
+        num_blocks=num_blocks,
+        own_heads=own_heads,
+        block_size=block,
+        draft_vocab_size=draft_vocab_size,
+        max_positions=target.max_positions,
+    )
+
+
 CONFIGS: dict[str, Callable[[TransformersTarget, int, int], DrafterConfig]] = {
     "dspark": tiny_dspark,
     "dspark, gated": lambda target, vocab, block: tiny_dspark(
@@ -72,6 +89,8 @@ CONFIGS: dict[str, Callable[[TransformersTarget, int, int], DrafterConfig]] = {
     ),
     "dspark, rnn": lambda target, vocab, block: tiny_dspark(target, vocab, block, markov_head="rnn"),
     "dspark, window": lambda target, vocab, block: tiny_dspark(target, vocab, block, window=6),
+    "medusa": tiny_medusa,
+    "medusa, own heads": lambda target, vocab, block: tiny_medusa(target, vocab, block, num_blocks=2, own_heads=True),
 }
 """Every architecture and every option that changes its network; the conformance suite runs over all of them."""
 

@@ -19,8 +19,10 @@ from forerun.drafters.draft_model_tree import DraftModelTree
 from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
+from forerun.drafters.independent import IndependentNetwork
 from forerun.drafters.markov import MarkovKind
 from forerun.drafters.mask_token import MaskTokenModel, MaskTokenRiders
+from forerun.drafters.medusa import MedusaConfig, MedusaNetwork
 from forerun.drafters.network import Borrowed, DraftContext, DraftNetwork, DraftStates, Head, OpenBlock, PlainHead
 from forerun.drafters.network_drafter import NetworkDrafter, NetworkSession, ProposalPolicy
 from forerun.drafters.prompt_lookup import PromptLookup
@@ -47,10 +49,13 @@ __all__ = [
     "DrafterConfig",
     "DrafterSession",
     "Head",
+    "IndependentNetwork",
     "LayerShape",
     "MarkovKind",
     "MaskTokenModel",
     "MaskTokenRiders",
+    "MedusaConfig",
+    "MedusaNetwork",
     "Need",
     "NetworkDrafter",
     "NetworkSession",

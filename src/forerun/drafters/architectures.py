@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from forerun.drafters.config import DrafterConfig
 from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
+from forerun.drafters.medusa import MedusaConfig, MedusaNetwork
 from forerun.drafters.network import DraftNetwork
 
-CONFIGS: dict[str, type[DrafterConfig]] = {"dspark": DSparkConfig}
+CONFIGS: dict[str, type[DrafterConfig]] = {
+    "dspark": DSparkConfig,
+    "medusa": MedusaConfig,
+}
 
 
 def network_of(config: DrafterConfig) -> DraftNetwork:
@@ -14,4 +18,6 @@ def network_of(config: DrafterConfig) -> DraftNetwork:
     match config:
         case DSparkConfig():
             return DSparkNetwork(config)
+        case MedusaConfig():
+            return MedusaNetwork(config)
     raise AssertionError(f"no network for {type(config).__name__}")

@@ -83,3 +83,8 @@ class BlockInputs:
     def length(self) -> int:
         """Of the padded rows."""
         return self.token_ids.shape[1]
+
+    @property
+    def before_anchors(self) -> Int[Tensor, "rows blocks"]:
+        """Index of the last token that the target has processed; 0 for blocks that only fill the shape."""
+        return (self.anchors - 1).clamp(min=0)

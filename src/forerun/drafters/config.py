@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
+
+OneLayer = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1, max_length=1)]
+"""``captured_layers`` of a network that reads a single one."""
 
 
 class DrafterConfig(BaseModel):

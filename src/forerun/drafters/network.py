@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -89,22 +89,30 @@ class DraftStates:
     Attributes:
         terms: one for each matrix of ``head_weights``; logits are the sum of the products.
         confidence: log-odds that the slot's draft is accepted, where the network has such a head.
-        support: draft tokens that decoding can draw at the slot, where these are not all.
+        candidates: decoding draws from this many tokens, those with the largest first product; ``None`` for all.
+        own_heads: every slot has a head of its own: there is one term, and matrix k turns its slot k.
     """
 
     terms: tuple[Float[Tensor, "rows blocks slots _"], ...]
     confidence: Float[Tensor, "rows blocks slots"] | None = None
-    support: Bool[Tensor, "rows blocks slots draft_vocab"] | None = None
+    candidates: int | None = None
+    own_heads: bool = False
 
     def logits(self, heads: Sequence[Head]) -> Float[Tensor, "rows blocks slots draft_vocab"]:
-        """All of them at once, before ``support`` restricts them."""
+        """All of them at once, of every token that can be drafted."""
+        if self.own_heads:
+            (states,) = self.terms
+            return torch.stack([head(one) for one, head in zip(states.unbind(2), heads, strict=True)], dim=2)
         products = [head(states) for states, head in zip(self.terms, heads, strict=True)]
         return sum(products[1:], products[0])
 
     def realised_logits(self, heads: Sequence[Head]) -> Float[Tensor, "rows blocks slots draft_vocab"]:
         """Logits of the law that decoding draws from."""
         logits = self.logits(heads)
-        return logits if self.support is None else logits.masked_fill(~self.support, -torch.inf)
+        if self.candidates is None:
+            return logits
+        listed = heads[0](self.terms[0]).topk(self.candidates).indices
+        return torch.full_like(logits, -torch.inf).scatter(-1, listed, logits.gather(-1, listed))
 
 
 class OpenBlock(ABC):
@@ -124,6 +132,22 @@ class OpenBlock(ABC):
         ``None`` where the network has no head for it.
         """
         return None
+
+
+@final
+class KnownBlock(OpenBlock):
+    """A block whose logits do not depend on what is drawn.
+
+    Args:
+        logits: of every slot that can be asked for.
+    """
+
+    def __init__(self, logits: Float[Tensor, "slots draft_vocab"]) -> None:
+        self._logits = logits
+
+    def logits(self, drafted: Sequence[int]) -> Float[Tensor, " draft_vocab"]:
+        """See :class:`OpenBlock`."""
+        return self._logits[len(drafted)]
 
 
 class DraftContext(ABC):
@@ -172,6 +196,11 @@ class DraftNetwork(nn.Module, ABC):
         """What it takes from the target."""
 
     @property
+    def candidates(self) -> int | None:
+        """`DraftStates.candidates` of every slot."""
+        return None
+
+    @property
     @abstractmethod
     def config(self) -> DrafterConfig:
         """Shape of the network."""
@@ -190,7 +219,7 @@ class DraftNetwork(nn.Module, ABC):
 
     @abstractmethod
     def head_weights(self, borrowed: Borrowed) -> tuple[Float[Tensor, "draft_vocab _"], ...]:
-        """Matrices that turn a slot's states into logits."""
+        """Matrices that turn a slot's states into logits; one for each slot where slots have heads of their own."""
 
     @abstractmethod
     def teach(self, inputs: BlockInputs, borrowed: Borrowed) -> DraftStates:

@@ -1,7 +1,7 @@
 """Complete configurations by name; the only place where a name stands for an object."""
 
 from forerun.recipes.demo import demo_config, demo_prompts
-from forerun.recipes.drafter import dspark_for, embedded_drafter
+from forerun.recipes.drafter import dspark_for, embedded_drafter, medusa_for
 from forerun.recipes.drafters import DRAFTERS, drafter_config
 from forerun.recipes.objectives import OBJECTIVES, objective
 from forerun.recipes.prompts import prompts_from_file, shipped_prompts
@@ -16,6 +16,7 @@ __all__ = [
     "drafter_config",
     "dspark_for",
     "embedded_drafter",
+    "medusa_for",
     "objective",
     "prompts_from_file",
     "rule_named",

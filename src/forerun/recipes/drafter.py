@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forerun.drafters import DSparkConfig, LayerShape, MarkovKind, Rope
+from forerun.drafters import DSparkConfig, LayerShape, MarkovKind, MedusaConfig, Rope
 from forerun.models import EMBEDDED_TARGET, TransformersTarget
 
 _CAPTURED_LAYERS = 5
@@ -42,6 +42,37 @@ def dspark_for(
         markov_rank=markov_rank,
         confidence_head=True,
         confidence_reads_markov=True,
+        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
+        max_positions=target.max_positions if max_positions is None else max_positions,
+    )
+
+
+def medusa_for(
+    target: TransformersTarget,
+    *,
+    block_size: int = 5,
+    num_blocks: int = 1,
+    own_heads: bool = True,
+    draft_vocab_size: int = 8192,
+    max_positions: int | None = None,
+) -> MedusaConfig:
+    """Medusa as published: five heads of one residual block, each with its own unembedding.
+
+    Args:
+        target: whose shapes are taken over.
+        block_size: number of heads, which is the largest horizon.
+        num_blocks: residual blocks of a head.
+        own_heads: whether each head trains its own unembedding; otherwise all use the target's head.
+        draft_vocab_size: cut to the target's vocabulary where that is smaller.
+        max_positions: ``None`` for the target's.
+    """
+    return MedusaConfig(
+        hidden_size=target.hidden_size,
+        target_vocab_size=target.vocab_size,
+        captured_layers=(target.num_layers - 1,),
+        num_blocks=num_blocks,
+        own_heads=own_heads,
+        block_size=block_size,
         draft_vocab_size=min(draft_vocab_size, target.vocab_size),
         max_positions=target.max_positions if max_positions is None else max_positions,
     )

@@ -12,12 +12,13 @@ from pydantic import ValidationError
 from forerun.drafters import DrafterConfig
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
-from forerun.recipes.drafter import dspark_for
+from forerun.recipes.drafter import dspark_for, medusa_for
 
 DRAFTERS: dict[str, Callable[[TransformersTarget], DrafterConfig]] = {
     "dspark": dspark_for,
     "dspark-gated": lambda target: dspark_for(target, markov_head="gated"),
     "dspark-rnn": lambda target: dspark_for(target, markov_head="rnn"),
+    "medusa": medusa_for,
 }
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun import losses
-from forerun.drafters import DraftNetwork, DraftStates, PlainHead
+from forerun.drafters import DraftNetwork, DraftStates, IndependentNetwork, PlainHead
 from forerun.losses import Divergence, MaskedSum, Moment, Objective
 from forerun.losses.fused import Projection, TargetStates, fused_sum
 from forerun.training.blocks import BlockBatch
@@ -50,6 +50,7 @@ class Scorer:
         weights: of the places in a block.
         total_steps: of the run.
         fused: chunk by chunk, where the objective has such a form (`Objective.divergence`).
+        one_by_one: the backward pass goes through an independent network's heads one after another.
     """
 
     network: DraftNetwork
@@ -58,6 +59,7 @@ class Scorer:
     weights: Float[Tensor, " slots"]
     total_steps: int
     fused: bool
+    one_by_one: bool = False
 
     def score(self, batch: BlockBatch, *, step: int, settled: float) -> BatchLoss:
         """Loss and acceptance of a batch.
@@ -67,7 +69,7 @@ class Scorer:
             step: updates made so far.
             settled: `AcceptanceHistory.settled` of them.
         """
-        states = self.network.teach(batch.inputs, self.teacher.borrowed)
+        states = self._states(batch)
         divergence = self.objective.divergence(step=step, total_steps=self.total_steps, settled=settled)
         if self.fused and divergence is not None:
             return self._from_states(states, batch, divergence, step, settled)
@@ -78,23 +80,46 @@ class Scorer:
     ) -> BatchLoss:
         labels = losses.draft_labels(batch.labels, self.teacher.vocabulary.target_ids)
         kept = self.objective.kept_labels(labels)
-        found = fused_sum(
-            [
-                Projection(hidden=hidden, weight=weight)
-                for hidden, weight in zip(states.terms, self._head_weights(), strict=True)
-            ],
-            TargetStates(hidden=batch.final_hidden, weight=self.teacher.head, log_normaliser=batch.log_normaliser),
-            divergence,
-            weights=self.weights * kept,
-            labels=labels,
-            mask=batch.valid,  # acceptance is wanted where the objective keeps nothing, too
-        )
+        weights, pieces = self.weights * kept, []
+        for slots, projections in self._projections(states):
+            pieces.append(
+                fused_sum(
+                    projections,
+                    TargetStates(
+                        hidden=batch.final_hidden[:, :, slots],
+                        weight=self.teacher.head,
+                        log_normaliser=batch.log_normaliser[:, :, slots],
+                    ),
+                    divergence,
+                    weights=weights[:, :, slots],
+                    labels=labels[:, :, slots],
+                    mask=batch.valid[:, :, slots],  # acceptance is wanted where the objective keeps nothing, too
+                )
+            )
+        acceptance = torch.cat([piece.rows.acceptances for piece in pieces], dim=2)
         return BatchLoss(
-            objective=MaskedSum(total=found.total, count=(batch.valid & kept).sum()),
-            acceptance=found.rows.acceptances,
+            objective=MaskedSum(
+                total=torch.stack([piece.total for piece in pieces]).sum(), count=(batch.valid & kept).sum()
+            ),
+            acceptance=acceptance,
             confidence=states.confidence,
-            moment=self._moment(found.rows.acceptances, batch, step, settled),
+            moment=self._moment(acceptance, batch, step, settled),
         )
+
+    def _projections(self, states: DraftStates) -> list[tuple[slice, list[Projection]]]:
+        """What makes the logits of which slots: the same matrices for all of them, or one for each."""
+        weights = self._head_weights()
+        if states.own_heads:
+            (hidden,) = states.terms
+            parts = [slice(slot, slot + 1) for slot in range(hidden.shape[2])]
+            return [
+                (part, [Projection(hidden=hidden[:, :, part], weight=weight)])
+                for part, weight in zip(parts, weights, strict=True)
+            ]
+        projections = [
+            Projection(hidden=hidden, weight=weight) for hidden, weight in zip(states.terms, weights, strict=True)
+        ]
+        return [(slice(None), projections)]
 
     def _from_logits(self, states: DraftStates, batch: BlockBatch, step: int, settled: float) -> BatchLoss:
         logits = states.logits([PlainHead(weight) for weight in self._head_weights()])
@@ -115,6 +140,12 @@ class Scorer:
             confidence=states.confidence,
             moment=moment,
         )
+
+    def _states(self, batch: BlockBatch) -> DraftStates:
+        if self.one_by_one:
+            assert isinstance(self.network, IndependentNetwork), "checked before training"
+            return self.network.teach_one_by_one(batch.inputs, self.teacher.borrowed)
+        return self.network.teach(batch.inputs, self.teacher.borrowed)
 
     def _head_weights(self) -> tuple[Tensor, ...]:
         return self.network.head_weights(self.teacher.borrowed)

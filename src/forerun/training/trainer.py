@@ -21,7 +21,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from forerun import losses
-from forerun.drafters import DrafterConfig, DraftNetwork, DraftVocabulary, network_of
+from forerun.drafters import DrafterConfig, DraftNetwork, DraftVocabulary, IndependentNetwork, network_of
 from forerun.errors import ForerunError
 from forerun.losses import TVP, AcceptanceHistory, MaskedSum, Objective
 from forerun.models import TransformersTarget
@@ -60,6 +60,8 @@ class TrainConfig:
         seed: of weights, rows and anchors.
         fused: compute the loss chunk by chunk from hidden states where the objective allows it: the same numbers up to
             rounding, without the logits of the whole batch (`Objective.divergence`).
+        one_by_one: go through the heads of an independent network (Medusa, parallel heads) one after another in the
+            backward pass: the graph of one head at a time, for a second forward pass through each.
         matmul_precision: ``highest`` is float32 throughout; ``medium`` lets products run on bfloat16 units.
         save_every: updates between saved states.
         validation_share: of prompts kept out of training.
@@ -77,6 +79,7 @@ class TrainConfig:
     confidence_weight: float = 1.0
     seed: int = 0
     fused: bool = True
+    one_by_one: bool = False
     matmul_precision: str = "highest"
     save_every: int = 100
     validation_share: float = 0.02
@@ -159,6 +162,7 @@ def train(
         )
     identity = run_identity(_settings(config), drafter_config, vocabulary, target, rows)
     network = network_of(drafter_config)
+    _check_network(network, config)
     network.initialise(target, vocabulary, generator=torch.Generator().manual_seed(config.seed))
     teacher = Teacher(target, vocabulary)
     optimizer = _optimizer(network, config)
@@ -171,6 +175,7 @@ def train(
         weights=_WEIGHTS[config.weights_name](drafter_config.block_size),
         total_steps=config.steps,
         fused=config.fused,
+        one_by_one=config.one_by_one,
     )
     task = progress.add_task("Training", total=config.steps, completed=start)
     anchors = sum(_anchors_of(training, config, step) for step in range(start))
@@ -271,6 +276,14 @@ def _optimizer(network: DraftNetwork, config: TrainConfig) -> torch.optim.AdamW:
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ForerunError(f"{name} is {value!r}; choose one of {', '.join(known)}")
+
+
+def _check_network(network: DraftNetwork, config: TrainConfig) -> None:
+    """Refuse settings that mean nothing to this network."""
+    if config.one_by_one and not isinstance(network, IndependentNetwork):
+        raise ForerunError(
+            f"one_by_one is for heads that do not see each other; those of {network.config.architecture} do"
+        )
 
 
 def _settings(config: TrainConfig) -> dict[str, Any]:
