@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from forerun.distributions import SamplingParams
-from forerun.horizons import AMTP, Choice, CostTable, RoundContext, RoundFeedback
+from forerun.horizons import AMTP, Choice, CostTable, Logistic, RoundContext, RoundFeedback
 from forerun.verification import TokenLevel
 from tests.exactness.enumerate import (
     Horizons,
@@ -36,7 +36,7 @@ DRAFT = processed(random_logits(22, 2, 2), SamplingParams())
 def new_amtp() -> AMTP:
     """Cheap enough drafting that the hazards decide, and a coin that comes up often."""
     costs = CostTable.from_profile([(0, 1.0), (1, 1.6), (2, 2.2)])
-    return AMTP(costs=costs, epsilon=0.25, idle_factor=2.0, warmup_rounds=0, learning_rate=0.8)
+    return AMTP(costs=costs, epsilon=0.25, idle_factor=2.0, warmup_rounds=0, learner=Logistic(learning_rate=0.8))
 
 
 def resumed(state: Hashable) -> AMTP:

@@ -98,7 +98,7 @@ def test_weights_and_overlaps_are_survival_and_hazard(
             mean_weights[index] += probability * weights[index + 1]
             mean_rejected[index] += probability * weights[index] * (1.0 - overlaps[index])
         for soft in (False, True):
-            for index, item in enumerate(evidence(feedback(outcome), soft=soft, importance_clip=math.inf)):
+            for index, item in enumerate(evidence(feedback(outcome), soft=soft, importance_clip=math.inf).items()):
                 learned[soft, "weight"][index] += probability * item.weight
                 learned[soft, "rejected"][index] += probability * item.weight * item.label
     lost = [before - after for before, after in pairwise(survival)]

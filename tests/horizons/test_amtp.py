@@ -9,11 +9,25 @@ from typing import Any
 import pytest
 
 from forerun.errors import ForerunError
-from forerun.horizons import AMTP, Choice, CostTable, FeatureLevel, RoundContext, RoundFeedback
+from forerun.horizons import (
+    AMTP,
+    HIDDEN_DIMS,
+    Ablation,
+    Choice,
+    CostTable,
+    DirectSurvival,
+    FeatureLevel,
+    Linear,
+    Logistic,
+    RoundContext,
+    RoundFeedback,
+    TokenClass,
+)
 from forerun.horizons.evidence import evidence
-from forerun.horizons.features import FEATURE_NAMES, scaled_features
+from forerun.horizons.features import FEATURE_NAMES, num_shared, scaled_features
 from forerun.horizons.hazards import LogisticHazards
 from forerun.horizons.history import AcceptanceHistory
+from tests.support.speed import without_shape_checks
 
 NO_COIN = 0.999
 
@@ -99,11 +113,13 @@ def test_always_rejecting_then_recovering() -> None:
     """
     for epsilon, returns in ((0.02, True), (0.0, False)):
         policy = AMTP(costs=linear_table(7), epsilon=epsilon)
-        for index in range(1000):
-            last = play(policy, 0.001, uniform=0.0 if index % 50 == 49 else NO_COIN)
-        assert last.planned == 0
-        assert all(play(policy, 0.001).horizon == 0 for _ in range(40))
-        horizons = [play(policy, 0.95, uniform=0.0 if index % 50 == 49 else NO_COIN).horizon for index in range(1000)]
+        with without_shape_checks():
+            for index in range(1000):
+                last = play(policy, 0.001, uniform=0.0 if index % 50 == 49 else NO_COIN)
+            assert last.planned == 0
+            assert all(play(policy, 0.001).horizon == 0 for _ in range(40))
+            coins = [0.0 if index % 50 == 49 else NO_COIN for index in range(1000)]
+            horizons = [play(policy, 0.95, uniform=coin).horizon for coin in coins]
         assert (min(horizons[-100:]) >= 5) is returns
         assert (sum(horizons) == 0) is not returns
 
@@ -141,9 +157,9 @@ def test_learns_from_the_features_it_proposed_with() -> None:
     """
     policy = AMTP(costs=linear_table(7), epsilon=0.1)
     model = LogisticHazards(
-        num_features=len(FEATURE_NAMES[policy.features]),
+        num_features=num_shared(policy.features),
         prior_hazards=policy.prior_hazards,
-        learning_rate=policy.learning_rate,
+        learning_rate=Logistic().learning_rate,
     )
     contexts = [context(entropy=0.1), context(entropy=3.0)]
     choices = [policy.propose(now, uniform=coin) for now, coin in zip(contexts, (0.0, NO_COIN), strict=True)]
@@ -180,7 +196,7 @@ def test_saved_state_continues_identically() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "forerun-amtp/0"}, "format"),
+        ({"format": "forerun-amtp/1"}, "format"),
         ({"more": 1}, "unknown keys"),
         ({"feature_names": ["accept_rate_fast"]}, "features"),
         ({"rounds": True}, "rounds: expected a count"),
@@ -203,7 +219,13 @@ def test_bad_parameters_are_refused() -> None:
         lambda: AMTP(epsilon=1.1),
         lambda: AMTP(idle_factor=0.5),
         lambda: AMTP(importance_clip=0.5),
-        lambda: AMTP(learning_rate=0.0),
+        lambda: AMTP(learner=Logistic(learning_rate=0.0)),
+        lambda: AMTP(learner=Linear(radius=0.0)),
+        lambda: AMTP(learner=Linear(), features=FeatureLevel.F4),
+        lambda: AMTP(learner=DirectSurvival(learning_rate=0.0)),
+        lambda: AMTP(pad_widths=(4, 2)),
+        lambda: AMTP(pad_widths=(1, 2), pad_rate=1.5),
+        lambda: AMTP(ablation=Ablation.UNWEIGHTED_LOSS, soft_labels=False),
         lambda: AMTP(prior_hazards=()),
         lambda: AMTP(prior_hazards=(1.0,)),
         lambda: AMTP(warmup_rounds=-1),
@@ -218,7 +240,7 @@ def test_bad_parameters_are_refused() -> None:
 def test_features_match_their_names_and_scale(level: FeatureLevel) -> None:
     """Unknown values are the middle; usual ones stay near [-1, 1]."""
     empty = scaled_features(context(), AcceptanceHistory(), level)
-    assert len(empty) == len(FEATURE_NAMES[level])
+    assert len(empty) == len(FEATURE_NAMES[level]) + (6 if level is FeatureLevel.F4 else 0)  # limit 7
     assert all(abs(value) <= 1.1 for value in empty)
     extreme = RoundContext(
         limit=1,
@@ -229,10 +251,16 @@ def test_features_match_their_names_and_scale(level: FeatureLevel) -> None:
         target_top_prob=1.0,
         target_margin=0.0,
         last_token_repeats=True,
+        token_class=TokenClass.DIGIT,
+        suffix_match=31,
+        hidden=(2.5,) * HIDDEN_DIMS,
+        draft_margins=(20.0,),
     )
     values = dict(zip(FEATURE_NAMES[level], scaled_features(extreme, AcceptanceHistory(), level), strict=True))
     assert all(abs(value) <= 1.5 for value in values.values())
-    if level is FeatureLevel.F2:
+    if level in (FeatureLevel.F2, FeatureLevel.F4):
+        assert values["token_is_digit"] == 1.0
+        assert values["token_is_word"] == 0.0
         assert (values["target_top_prob"], values["target_margin"], values["last_token_repeats"]) == (1.0, -1.0, 1.0)
         assert values["target_entropy"] == pytest.approx(1.0, abs=1e-4)
 
@@ -260,9 +288,13 @@ def operations(policy: AMTP, limit: int) -> int:
 
 
 def test_work_is_linear_in_the_limit() -> None:
-    """Counts operations, not seconds. Catches survivals recomputed for every horizon, which is O(K^2)."""
+    """Counts operations, not seconds. Catches survivals recomputed for every horizon, which is O(K^2).
+
+    Loops inside the interpreter (map, sum) do not count; those that the package writes do.
+    """
     policy = AMTP(costs=linear_table(64), warmup_rounds=0)
     play(policy, 0.9, limit=64)
+    policy.propose(context(64), uniform=NO_COIN)  # reads the cost curve, once a round
     counts = {limit: operations(policy, limit) for limit in (8, 16, 32, 64)}
     per_position = [(counts[2 * limit] - counts[limit]) / limit for limit in (8, 16, 32)]
     assert min(per_position) > 10, counts

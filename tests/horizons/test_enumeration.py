@@ -107,11 +107,11 @@ BINARY = Chain(
 
 
 def weights_of(feedback: RoundFeedback, soft: bool) -> list[float]:
-    return [item.weight for item in evidence(feedback, soft=soft, importance_clip=math.inf)]
+    return evidence(feedback, soft=soft, importance_clip=math.inf).weights
 
 
 def weighted_labels_of(feedback: RoundFeedback, soft: bool) -> list[float]:
-    return [item.weight * item.label for item in evidence(feedback, soft=soft, importance_clip=math.inf)]
+    return [item.weight * item.label for item in evidence(feedback, soft=soft, importance_clip=math.inf).items()]
 
 
 def squared_labels_of(feedback: RoundFeedback, soft: bool) -> list[float]:
@@ -128,12 +128,12 @@ def cross_entropy(label: float, hazard: float) -> float:
 
 
 def squares_of(feedback: RoundFeedback, hazards: list[float], soft: bool) -> list[float]:
-    items = evidence(feedback, soft=soft, importance_clip=20.0)
+    items = evidence(feedback, soft=soft, importance_clip=20.0).items()
     return [item.weight * (h - item.label) ** 2 for item, h in zip(items, hazards, strict=False)]
 
 
 def log_losses_of(feedback: RoundFeedback, hazards: list[float], soft: bool) -> list[float]:
-    items = evidence(feedback, soft=soft, importance_clip=20.0)
+    items = evidence(feedback, soft=soft, importance_clip=20.0).items()
     return [item.weight * cross_entropy(item.label, h) for item, h in zip(items, hazards, strict=False)]
 
 
@@ -257,7 +257,7 @@ def test_naive_pooling_is_biased() -> None:
                 propensities=propensities(planned, 2, epsilon),
             )
             for probability, feedback in point(hazard).rounds(choice):
-                for item in evidence(feedback, soft=True, importance_clip=20.0)[1:]:
+                for item in evidence(feedback, soft=True, importance_clip=20.0).items()[1:]:
                     for kind, importance in (("ipw", item.importance), ("naive", 1.0)):
                         totals[kind][0] += 0.5 * coin * probability * importance * item.weight * item.label
                         totals[kind][1] += 0.5 * coin * probability * importance * item.weight

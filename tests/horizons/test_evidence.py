@@ -37,32 +37,31 @@ def feedback(
 
 def test_censored_labels() -> None:
     """C38. Catches a label for positions after the rejection, beyond the draft, or after the end of the text."""
-    assert accept_bits(feedback(2)) == [(1.0, 0.0), (1.0, 0.0), (1.0, 1.0)]
-    assert accept_bits(feedback(4)) == [(1.0, 0.0)] * 4
-    assert accept_bits(feedback(4, censored=2)) == [(1.0, 0.0)] * 2
-    assert accept_bits(feedback(2, censored=2)) == [(1.0, 0.0)] * 2
-    assert accept_bits(feedback(2, planned=2)) == [(1.0, 0.0)] * 2
-    assert accept_bits(feedback(0, censored=2)) == [(1.0, 1.0)]
-    assert accept_bits(feedback(0, planned=0)) == []
+    assert accept_bits(feedback(2)) == ([1.0, 1.0, 1.0], [0.0, 0.0, 1.0])
+    assert accept_bits(feedback(4)) == ([1.0] * 4, [0.0] * 4)
+    for cut in (feedback(4, censored=2), feedback(2, censored=2), feedback(2, planned=2)):
+        assert accept_bits(cut) == ([1.0] * 2, [0.0] * 2)
+    assert accept_bits(feedback(0, censored=2)) == ([1.0], [1.0])
+    assert accept_bits(feedback(0, planned=0)) == ([], [])
 
 
 def test_expected_labels() -> None:
     """Catches a weight that includes its own position, and labels that use the accept probability of the token."""
     round_ = feedback(0, accept_probabilities=(0.5, 0.25, 0.0, 1.0), overlaps=(0.75, 0.5, 0.25, 1.0))
-    assert expected_bits(round_) == [(1.0, 0.25), (0.5, 0.5), (0.125, 0.75)]
+    assert expected_bits(round_) == ([1.0, 0.5, 0.125], [0.25, 0.5, 0.75])
     cut = feedback(0, censored=2, accept_probabilities=(0.5, 0.25, 0.0, 1.0), overlaps=(0.75, 0.5, 0.25, 1.0))
-    assert expected_bits(cut) == [(1.0, 0.25), (0.5, 0.5)]
+    assert expected_bits(cut) == ([1.0, 0.5], [0.25, 0.5])
 
 
 @pytest.mark.parametrize("soft", [False, True])
 def test_importance_weights(soft: bool) -> None:
     """C38: epsilon 0.1, planned 1. Catches 1 / epsilon missing, or spread over the planned positions too."""
     explored = evidence(feedback(4, planned=1, explored=True, epsilon=0.1), soft=soft, importance_clip=20.0)
-    assert [item.importance for item in explored] == [1.0, 10.0, 10.0, 10.0]
+    assert explored.importances == [1.0, 10.0, 10.0, 10.0]
     usual = evidence(feedback(1, planned=1, epsilon=0.1), soft=soft, importance_clip=20.0)
-    assert [item.importance for item in usual] == [1.0]
+    assert usual.importances == [1.0]
     clipped = evidence(feedback(4, planned=1, explored=True, epsilon=0.02), soft=soft, importance_clip=20.0)
-    assert [item.importance for item in clipped] == [1.0, 20.0, 20.0, 20.0]
+    assert clipped.importances == [1.0, 20.0, 20.0, 20.0]
 
 
 def test_effective_sample_size() -> None:
@@ -78,7 +77,7 @@ def test_a_drafter_may_run_out() -> None:
     """A lookup that found two tokens of four: positions 3 and 4 are absent, not accepted and not rejected."""
     short = feedback(2, accept_probabilities=(1.0, 1.0), overlaps=(1.0, 1.0))
     assert short.drafted == 2
-    assert accept_bits(short) == [(1.0, 0.0)] * 2
+    assert accept_bits(short) == ([1.0] * 2, [0.0] * 2)
 
 
 def test_contradictions_are_refused() -> None:

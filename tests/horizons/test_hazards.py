@@ -7,11 +7,12 @@ import pytest
 
 from forerun.errors import ForerunError
 from forerun.horizons.evidence import Evidence
-from forerun.horizons.hazards import HAZARD_MIN, LogisticHazards
+from forerun.horizons.hazards import LogisticHazards
+from forerun.horizons.learner import HAZARD_MIN
 
 ROUNDING = 1e-15  # sigmoid of the clipped log-odds
 FEATURES = (0.5, -1.0, 0.25)
-ITEMS = [Evidence(1.0, 0.0, 1.0), Evidence(0.7, 0.3, 1.0), Evidence(0.4, 1.0, 10.0)]
+ITEMS = Evidence.of([(1.0, 0.0, 1.0), (0.7, 0.3, 1.0), (0.4, 1.0, 10.0)])
 
 
 def trained() -> LogisticHazards:
@@ -24,7 +25,7 @@ def trained() -> LogisticHazards:
 def loss(logits: list[float]) -> float:
     """Survival-weighted log loss by its definition."""
     total = 0.0
-    for item, logit in zip(ITEMS, logits, strict=True):
+    for item, logit in zip(ITEMS.items(), logits, strict=True):
         hazard = 1.0 / (1.0 + math.exp(-logit))
         entropy = item.label * math.log(hazard) + (1.0 - item.label) * math.log(1.0 - hazard)
         total -= item.importance * item.weight * entropy
@@ -53,7 +54,7 @@ def test_gradient_against_finite_differences() -> None:
 def test_one_step() -> None:
     """AdaGrad by hand, sums of squares from 1; slopes share the gradients of all positions."""
     model = LogisticHazards(num_features=1, prior_hazards=(0.5,), learning_rate=0.5)
-    model.update((2.0,), [Evidence(1.0, 0.0, 1.0), Evidence(0.5, 1.0, 4.0)])
+    model.update((2.0,), Evidence.of([(1.0, 0.0, 1.0), (0.5, 1.0, 4.0)]))
     assert model.biases == pytest.approx((-0.5 * 0.5 / math.sqrt(1.25), 0.5 * 1.0 / math.sqrt(2.0)))
     assert model.slopes == pytest.approx((0.5 * 1.0 / math.sqrt(2.0),))
 
@@ -62,11 +63,11 @@ def test_hazards_stay_inside_the_clip_and_come_back() -> None:
     """A position that always rejects must not drift off to where it takes forever to return."""
     model = LogisticHazards(num_features=0, prior_hazards=(0.5,), learning_rate=0.5)
     for _ in range(5000):
-        model.update((), [Evidence(1.0, 1.0, 1.0)])
+        model.update((), Evidence.of([(1.0, 1.0, 1.0)]))
         assert model.predict((), 1)[0] <= 1.0 - HAZARD_MIN + ROUNDING
     assert model.biases[0] < 7.5  # the clip is at 6.9
     for _ in range(100):
-        model.update((), [Evidence(1.0, 0.0, 1.0)])
+        model.update((), Evidence.of([(1.0, 0.0, 1.0)]))
     assert model.predict((), 1)[0] < 0.5
 
 
@@ -75,11 +76,11 @@ def test_at_the_clip_only_the_way_back_is_open(label: float) -> None:
     """Catches log-odds that creep outwards for ever, 0.001 at a time, while every prediction looks the same."""
     prior = 1.0 - HAZARD_MIN if label else HAZARD_MIN
     model = LogisticHazards(num_features=1, prior_hazards=(prior,), learning_rate=0.5)
-    model.update((1.0,), [Evidence(1.0, label, 1.0)])  # log of 0.999 / 0.001 may round to just inside the clip
+    model.update((1.0,), Evidence.of([(1.0, label, 1.0)]))  # log of 0.999 / 0.001 may round to just inside the clip
     before = model.predict((1.0,), 1), model.state_dict()
-    model.update((1.0,), [Evidence(1.0, label, 1.0)])
+    model.update((1.0,), Evidence.of([(1.0, label, 1.0)]))
     assert (model.predict((1.0,), 1), model.state_dict()) == before
-    model.update((1.0,), [Evidence(1.0, 1.0 - label, 1.0)])
+    model.update((1.0,), Evidence.of([(1.0, 1.0 - label, 1.0)]))
     assert abs(model.predict((1.0,), 1)[0] - label) > abs(prior - label)
 
 

@@ -43,8 +43,8 @@ def test_ties_go_to_the_smaller_horizon() -> None:
 def test_invalid_hazard_is_a_rejection_and_counted(bad: float) -> None:
     """C37. Catches NaN that wins or loses every comparison in silence."""
     plan = best_horizon([0.0, bad, 0.0], [1.0, 1.01, 1.02, 1.03])
-    assert plan == (1, (1.0, 0.0, 0.0), 1)
-    assert best_horizon([0.0, 1.0, 0.0], [1.0, 1.01, 1.02, 1.03]) == (1, (1.0, 0.0, 0.0), 0)
+    assert plan == (1, (1.0, 0.0, 0.0), 1, 0)
+    assert best_horizon([0.0, 1.0, 0.0], [1.0, 1.01, 1.02, 1.03]) == (1, (1.0, 0.0, 0.0), 0, 0)
 
 
 def test_scan_looks_past_a_descent() -> None:

@@ -11,11 +11,8 @@ from torch import Tensor
 
 from forerun.engine.suffix_match import SuffixMatch
 from forerun.engine.token_classes import class_of_token
-from forerun.horizons import RoundContext, Signal, TokenClass
+from forerun.horizons import HIDDEN_DIMS, RoundContext, Signal, TokenClass
 from forerun.models import Target, TransformersTarget
-
-HIDDEN_DIMS = 32
-"""Numbers that a hidden state is projected to."""
 
 
 @final

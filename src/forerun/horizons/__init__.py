@@ -3,34 +3,52 @@
 Plain Python, no torch: a serving engine's scheduler can import it.
 """
 
-from forerun.horizons.amtp import AMTP, AMTPReport
+from forerun.horizons.amtp import AMTP
+from forerun.horizons.amtp_report import AMTPReport
 from forerun.horizons.context import Choice, RoundContext, RoundFeedback
 from forerun.horizons.cost import CostTable
-from forerun.horizons.features import FEATURE_NAMES, FeatureLevel
+from forerun.horizons.cost_model import CostModel
+from forerun.horizons.exploration import Schedule
+from forerun.horizons.features import FEATURE_NAMES, HIDDEN_DIMS, FeatureLevel
 from forerun.horizons.fixed import FixedHorizon
+from forerun.horizons.hazards import Logistic
+from forerun.horizons.learner import Learner
+from forerun.horizons.linear_hazards import Linear, theory_rates
+from forerun.horizons.objective import Ablation, Objective
 from forerun.horizons.policy import HorizonPolicy
 from forerun.horizons.signals import Signal, TokenClass
 from forerun.horizons.stop import DraftStatistics, DrawnToken, StopRule
 from forerun.horizons.survival import Plan, best_horizon, gains, survivals
+from forerun.horizons.survival_learner import DirectSurvival
 
 __all__ = [
     "AMTP",
     "FEATURE_NAMES",
+    "HIDDEN_DIMS",
     "AMTPReport",
+    "Ablation",
     "Choice",
+    "CostModel",
     "CostTable",
     "DraftStatistics",
     "DrawnToken",
+    "DirectSurvival",
     "FeatureLevel",
     "FixedHorizon",
     "HorizonPolicy",
+    "Learner",
+    "Linear",
+    "Logistic",
+    "Objective",
     "Plan",
     "RoundContext",
     "RoundFeedback",
+    "Schedule",
     "Signal",
     "StopRule",
     "TokenClass",
     "best_horizon",
     "gains",
     "survivals",
+    "theory_rates",
 ]

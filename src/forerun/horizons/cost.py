@@ -6,26 +6,24 @@ It knows horizons and durations; what drafting gains is not its business. Costs 
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterable
+from itertools import repeat
 from math import exp, inf, isfinite, log
 from statistics import median
 from typing import final
 
 from forerun.errors import ForerunError
+from forerun.horizons.context import RoundFeedback
+from forerun.horizons.cost_model import CostModel
 from forerun.horizons.isotonic import fill_between, isotonic
 from forerun.horizons.plain import check_keys, read_float, read_floats, read_int, read_list
+from forerun.horizons.residuals import ResidualGate
 
 FORMAT = "forerun-cost-table/1"
-RESIDUALS_KEPT = 32
-RESIDUALS_NEEDED = 8
-OUTLIER_MADS = 5.0 * 1.4826
-MAD_MIN = 0.01
-OUTLIERS_BELIEVED = 3
 
 
 @final
-class CostTable:
+class CostTable(CostModel):
     """Seconds of a round with horizon k, for every k that was measured or lies between measured ones.
 
     A cell is the logarithm of seconds. log C(k) = level + cell(k): the level is common to all horizons and follows
@@ -67,10 +65,8 @@ class CostTable:
         self._cells: dict[int, float] = {}
         self._counts: dict[int, int] = {}
         self._pending: dict[int, list[float]] = {}
-        self._residuals: deque[float] = deque(maxlen=RESIDUALS_KEPT)
-        self._outliers_in_row = 0
-        self._outliers = 0
-        self._curve: list[float] = []
+        self._gate = ResidualGate()
+        self._curve: list[float] | None = None  # read anew when asked for
 
     @classmethod
     def from_profile(
@@ -95,7 +91,6 @@ class CostTable:
         for horizon, logs in samples.items():
             table._cells[horizon] = median(logs)
             table._counts[horizon] = len(logs)
-        table._curve = table._read()
         return table
 
     @property
@@ -106,11 +101,17 @@ class CostTable:
     @property
     def outliers(self) -> int:
         """Number of rounds dropped as outliers."""
-        return self._outliers
+        return self._gate.outliers
 
-    def seconds(self, limit: int) -> tuple[float, ...]:
-        """C(0), ..., C(limit); infinity where the table knows nothing."""
+    def seconds(self, limit: int, *, context_length: int = 0, batch_size: int = 1) -> tuple[float, ...]:
+        """C(0), ..., C(limit); infinity where the table knows nothing. Context and batch are in the common level."""
+        if self._curve is None:
+            self._curve = self._read()
         return (*self._curve[: limit + 1], *(inf,) * (limit + 1 - len(self._curve)))
+
+    def observe_round(self, feedback: RoundFeedback) -> None:
+        """`observe` with the tokens that were really drafted."""
+        self.observe(feedback.drafted, feedback.seconds)
 
     def observe(self, horizon: int, seconds: float) -> None:
         """Take in one timed round.
@@ -126,21 +127,15 @@ class CostTable:
                 self._cells[horizon] = median(waiting)
                 self._counts[horizon] = len(waiting)
                 del self._pending[horizon]
-                self._curve = self._read()
+                self._curve = None
             return
         residual = value - self._cells[horizon]
-        if self._is_outlier(residual):
-            self._outliers_in_row += 1
-            if self._outliers_in_row < OUTLIERS_BELIEVED:
-                self._outliers += 1
-                return
-        else:
-            self._outliers_in_row = 0
-        self._residuals.append(abs(residual))
+        if not self._gate.admits(residual):
+            return
         self._counts[horizon] += 1
         self._level += self.level_rate * residual
         self._cells[horizon] += max(self.cell_rate, 1.0 / self._counts[horizon]) * residual
-        self._curve = self._read()
+        self._curve = None
 
     def copy(self) -> CostTable:
         """An independent table with the same state."""
@@ -161,9 +156,7 @@ class CostTable:
             "pending": [
                 {"horizon": horizon, "log_seconds": list(self._pending[horizon])} for horizon in sorted(self._pending)
             ],
-            "residuals": list(self._residuals),
-            "outliers_in_row": self._outliers_in_row,
-            "outliers": self._outliers,
+            **self._gate.state_dict(),
         }
 
     @classmethod
@@ -191,10 +184,7 @@ class CostTable:
         for entry in read_list(state["pending"], "pending"):
             cell = check_keys(entry, ("horizon", "log_seconds"), "cost table pending cell")
             table._pending[read_int(cell["horizon"], "horizon")] = read_floats(cell["log_seconds"], "log_seconds")
-        table._residuals.extend(read_floats(state["residuals"], "residuals"))
-        table._outliers_in_row = read_int(state["outliers_in_row"], "outliers_in_row")
-        table._outliers = read_int(state["outliers"], "outliers")
-        table._curve = table._read()
+        table._gate.load_state_dict({key: state[key] for key in ("residuals", "outliers_in_row", "outliers")})
         return table
 
     def to_json(self) -> str:
@@ -214,18 +204,14 @@ class CostTable:
             raise ForerunError(f"cost table: not a JSON text ({error})") from error
         return cls.from_state_dict(data)
 
-    def _is_outlier(self, residual: float) -> bool:
-        if len(self._residuals) < RESIDUALS_NEEDED:
-            return False
-        return abs(residual) > OUTLIER_MADS * max(median(self._residuals), MAD_MIN)
-
     def _read(self) -> list[float]:
         memory = 2.0 / self.cell_rate - 1.0  # a running mean with rate alpha averages about 2 / alpha - 1 samples
         known = sorted(self._cells)
-        fitted = isotonic(
-            [exp(self._level + self._cells[horizon]) for horizon in known],
-            [min(float(self._counts[horizon]), memory) for horizon in known],
-        )
+        level, cells, counts = self._level, self._cells, self._counts
+        values = [exp(level + cells[horizon]) for horizon in known]
+        fitted = isotonic(values, list(map(min, map(counts.__getitem__, known), repeat(memory))))
+        if known and known[-1] + 1 == len(known):
+            return fitted
         return fill_between(dict(zip(known, fitted, strict=True)))
 
 

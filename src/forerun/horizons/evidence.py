@@ -5,61 +5,90 @@ Pure functions of the feedback. Positions that were not drafted, or that a stop 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import accumulate
+from operator import mul
 from typing import NamedTuple
 
 from forerun.horizons.context import RoundFeedback
 
 
-class Evidence(NamedTuple):
-    """One position's contribution, positions in order from 1.
-
-    Attributes:
-        weight: prefix weight w, with expectation s_{j-1}, the survival of the prefix.
-        label: rejection label y in [0, 1], with E[w y] = s_{j-1} h_j.
-        importance: inverse of the probability that the position was drafted, clipped.
-    """
+class Item(NamedTuple):
+    """One position's contribution."""
 
     weight: float
     label: float
     importance: float
 
 
-def accept_bits(feedback: RoundFeedback) -> list[tuple[float, float]]:
-    """(weight, label) from accept bits: weight A_{j-1} = 1{prefix accepted}, label R_j = 1{rejected at j}.
+class Evidence(NamedTuple):
+    """A round's contributions in columns, positions in order from 1.
 
-    Positions after the first rejection have weight 0 and are left out, so the list may be shorter than the draft.
+    Columns, since a round is taken apart many times within microseconds.
+
+    Attributes:
+        weights: prefix weights w, with expectation s_{j-1}, the survival of the prefix.
+        labels: rejection labels y in [0, 1], with E[w y] = s_{j-1} h_j.
+        importances: inverses of the probabilities that the positions were drafted, clipped.
+    """
+
+    weights: list[float]
+    labels: list[float]
+    importances: list[float]
+
+    @classmethod
+    def of(cls, items: Iterable[tuple[float, float, float]]) -> Evidence:
+        """From one (weight, label, importance) for each position."""
+        rows = list(items)
+        return cls([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
+
+    def items(self) -> list[Item]:
+        """One item for each position."""
+        return list(map(Item, *self))
+
+
+def accept_bits(feedback: RoundFeedback) -> tuple[list[float], list[float]]:
+    """Weights and labels from accept bits: A_{j-1} = 1{prefix accepted} and R_j = 1{rejected at j}.
+
+    Positions after the first rejection have weight 0 and are left out, so the lists may be shorter than the draft.
 
     References:
         AMTP, survival-weighted regression.
     """
     rejected_at = feedback.rejected_at
     if rejected_at is None:
-        return [(1.0, 0.0)] * feedback.counted
-    return [(1.0, 0.0)] * (rejected_at - 1) + [(1.0, 1.0)]
+        return [1.0] * feedback.counted, [0.0] * feedback.counted
+    return [1.0] * rejected_at, [0.0] * (rejected_at - 1) + [1.0]
 
 
-def expected_bits(feedback: RoundFeedback) -> list[tuple[float, float]]:
-    """(weight, label) with the verifier's coins integrated out: prod over i < j of a_i, and 1 - overlap_j.
+def expected_bits(feedback: RoundFeedback) -> tuple[list[float], list[float]]:
+    """Weights and labels with the verifier's coins integrated out: prod over i < j of a_i, and 1 - overlap_j.
 
     a_i is the accept probability of the drafted token and 1 - overlap_j the hazard, for token-level verification the TV
     distance, both given the drafted prefix. Under block verification a_i may exceed 1; their product is a probability.
     Products with the gradient have the expectation that accept bits give, with lower variance, and positions after a
-    rejection still teach. The list ends where the weight reaches 0.
+    rejection still teach. The lists end where the weight reaches 0.
 
     References:
         Derived from AMTP's loss by taking expectations over the verification uniforms and the token at j.
     """
-    pairs = []
-    weight = 1.0
-    for position in range(feedback.counted):
-        if weight == 0.0:
-            break
-        pairs.append((weight, 1.0 - feedback.overlaps[position]))
-        weight *= feedback.accept_probabilities[position]
-    return pairs
+    counted = feedback.counted
+    if not counted:
+        return [], []
+    weights = list(accumulate(feedback.accept_probabilities[: counted - 1], mul, initial=1.0))
+    if weights[-1] == 0.0:
+        weights = weights[: weights.index(0.0)]
+    return weights, [1.0 - overlap for overlap in feedback.overlaps[: len(weights)]]
 
 
-def evidence(feedback: RoundFeedback, *, soft: bool, importance_clip: float) -> list[Evidence]:
+def evidence(
+    feedback: RoundFeedback,
+    *,
+    soft: bool,
+    importance_clip: float,
+    survival_weighted: bool = True,
+    inverse_propensity: bool = True,
+) -> Evidence:
     """A round's evidence with inverse-probability weights: 1 / P(position j is drafted), at most `importance_clip`.
 
     With exploration epsilon the weight is 1 up to the planned horizon, in every round, and 1 / epsilon beyond it, where
@@ -69,12 +98,40 @@ def evidence(feedback: RoundFeedback, *, soft: bool, importance_clip: float) -> 
         feedback: the verified round.
         soft: labels from `expected_bits` instead of `accept_bits`.
         importance_clip: largest importance weight; a clipped weight trades bias for variance.
+        survival_weighted: False is an ablation: every drafted position counts alike, which learns the mean mismatch in
+            place of the hazard (1/2 in place of 1/3 in the paper's example). It has soft labels only, since no accept
+            bit exists behind a rejection.
+        inverse_propensity: False is an ablation: all rounds are pooled as if the horizon had been chosen blindly.
 
     References:
         AMTP, exploration with inverse-probability weighting.
     """
-    pairs = expected_bits(feedback) if soft else accept_bits(feedback)
-    return [
-        Evidence(weight, label, min(1.0 / propensity, importance_clip))
-        for (weight, label), propensity in zip(pairs, feedback.choice.propensities, strict=False)
-    ]
+    if survival_weighted:
+        weights, labels = expected_bits(feedback) if soft else accept_bits(feedback)
+    else:
+        labels = [1.0 - overlap for overlap in feedback.overlaps[: feedback.counted]]
+        weights = [1.0] * len(labels)
+    if not inverse_propensity:
+        return Evidence(weights, labels, [1.0] * len(weights))
+    return Evidence(weights, labels, _importances(feedback, len(weights), importance_clip))
+
+
+def survival_evidence(feedback: RoundFeedback, *, soft: bool, importance_clip: float) -> Evidence:
+    """For learners of survivals themselves: weight 1 at every position that counts, label with mean s_j.
+
+    The label is the prefix weight times the chance to pass j: 1{first j accepted} from accept bits, and its expectation
+    over the verifier's coins and the token at j where `soft`. Unlike a hazard's evidence it goes on behind a rejection,
+    with label 0.
+    """
+    weights, rejected = expected_bits(feedback) if soft else accept_bits(feedback)
+    labels = [weight * (1.0 - label) for weight, label in zip(weights, rejected, strict=True)]
+    labels += [0.0] * (feedback.counted - len(labels))
+    return Evidence([1.0] * len(labels), labels, _importances(feedback, len(labels), importance_clip))
+
+
+def _importances(feedback: RoundFeedback, count: int, clip: float) -> list[float]:
+    """1 / propensity up to the clip; where the plan covers all positions that is 1."""
+    if feedback.choice.planned >= count:
+        return [1.0] * count
+    floor = 1.0 / clip
+    return [1.0 / propensity if propensity > floor else clip for propensity in feedback.choice.propensities[:count]]

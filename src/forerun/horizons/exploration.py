@@ -1,11 +1,15 @@
 """The exploration coin: what it does to the horizon, to the propensities and to the size of the sample.
 
-With probability epsilon the limit is drafted instead of the planned horizon. The coin is drawn before drafting.
+With probability epsilon the limit is drafted instead of the planned horizon; slots that a padded verification has
+anyway may be filled besides. The coin is drawn before drafting.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from enum import Enum
+from operator import add, mul
 from typing import final
 
 from forerun.errors import ForerunError
@@ -13,26 +17,68 @@ from forerun.horizons.evidence import Evidence
 from forerun.horizons.plain import check_keys, read_floats
 
 
-def explores(uniform: float, epsilon: float) -> bool:
-    """The coin: uniform < epsilon.
+class Schedule(Enum):
+    """How the exploration rate moves."""
+
+    CONSTANT = "constant"
+    """Epsilon in every round: keeps up with drift for ever."""
+    ANYTIME = "t^-1/5"
+    """Epsilon * t^-1/5 in round t: the rate of the regret bound with partial feedback, without a known end."""
+
+    def rate(self, epsilon: float, rounds: int) -> float:
+        """The rate of the round after `rounds` others."""
+        return epsilon if self is Schedule.CONSTANT else epsilon * (rounds + 1) ** -0.2
+
+
+def explored_horizon(
+    planned: int, limit: int, uniform: float, *, epsilon: float, padded: int = 0, pad_rate: float = 0.0
+) -> int:
+    """What one coin makes of a plan: the limit, the padded horizon, or the plan itself.
+
+    The limit where uniform < epsilon; the padded horizon where uniform < epsilon + (1 - epsilon) * pad_rate.
 
     Raises:
         ForerunError: `uniform` is outside [0, 1).
     """
     if not 0.0 <= uniform < 1.0:
         raise ForerunError(f"uniform is {uniform}: give one draw from [0, 1)")
-    return uniform < epsilon
+    if uniform < epsilon:
+        return limit
+    return max(planned, padded) if uniform < epsilon + (1.0 - epsilon) * pad_rate else planned
 
 
-def propensities(planned: int, limit: int, epsilon: float) -> tuple[float, ...]:
-    """P(position j is drafted), j = 1..limit: 1 up to the planned horizon, epsilon beyond.
+def padded_horizon(planned: int, limit: int, pad_widths: Sequence[int]) -> int:
+    """The largest horizon whose verification is padded to the same width as the planned one's.
 
-    Their sum is the expected horizon, planned + epsilon (limit - planned).
+    A pass of planned + 1 tokens runs at the next of the widths; beyond the largest one nothing is padded.
+
+    Args:
+        planned: the horizon of the plan.
+        limit: largest horizon allowed.
+        pad_widths: widths in tokens that passes are padded to, rising.
+
+    Example:
+        >>> [padded_horizon(planned, 7, (1, 2, 4, 8, 16)) for planned in (0, 1, 2, 3, 4)]
+        [0, 1, 3, 3, 7]
+    """
+    index = bisect_left(pad_widths, planned + 1)
+    return planned if index == len(pad_widths) else max(planned, min(limit, pad_widths[index] - 1))
+
+
+def propensities(
+    planned: int, limit: int, epsilon: float, *, padded: int = 0, pad_rate: float = 0.0
+) -> tuple[float, ...]:
+    """P(position j is drafted), j = 1..limit: 1 up to the plan, then the pads' probability, epsilon beyond.
+
+    Without pads their sum is the expected horizon, planned + epsilon (limit - planned).
 
     References:
         AMTP, exploration with inverse-probability weighting.
     """
-    return (1.0,) * planned + (epsilon,) * (limit - planned)
+    if pad_rate == 0.0 or padded <= planned:
+        return (1.0,) * planned + (epsilon,) * (limit - planned)
+    filled = epsilon + (1.0 - epsilon) * pad_rate
+    return (1.0,) * planned + (filled,) * (padded - planned) + (epsilon,) * (limit - padded)
 
 
 @final
@@ -46,15 +92,16 @@ class EffectiveSampleSize:
         self._sums: list[float] = []
         self._squares: list[float] = []
 
-    def observe(self, evidence: Sequence[Evidence]) -> None:
+    def observe(self, evidence: Evidence) -> None:
         """Take in a round's evidence."""
-        for index, item in enumerate(evidence):
-            if index == len(self._sums):
-                self._sums.append(0.0)
-                self._squares.append(0.0)
-            value = item.importance * item.weight
-            self._sums[index] += value
-            self._squares[index] += value * value
+        values = list(map(mul, evidence.weights, evidence.importances))
+        count = len(values)
+        missing = count - len(self._sums)
+        if missing > 0:
+            self._sums += [0.0] * missing
+            self._squares += [0.0] * missing
+        self._sums[:count] = map(add, self._sums, values)
+        self._squares[:count] = map(add, self._squares, map(mul, values, values))
 
     @property
     def sizes(self) -> tuple[float, ...]:

@@ -6,22 +6,51 @@ It knows features and evidence as numbers; costs, horizons and exploration are n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log, sqrt
-from operator import mul
+from dataclasses import dataclass
+from math import exp, inf, log, sqrt
+from operator import add, mul
 from typing import final
 
 from forerun.errors import ForerunError
 from forerun.horizons.evidence import Evidence
+from forerun.horizons.learner import HAZARD_MIN, HazardLearner, Learner
 from forerun.horizons.plain import check_keys, read_floats
 
-HAZARD_MIN = 1e-3
 LOGIT_MAX = log((1.0 - HAZARD_MIN) / HAZARD_MIN)
 INITIAL_SQUARES = 1.0
 """AdaGrad's sums of squares start here: without it the very first round would move every coordinate a whole step."""
 
 
 @final
-class LogisticHazards:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logistic(Learner):
+    """Settings of `LogisticHazards`, the practice mode.
+
+    Attributes:
+        learning_rate: AdaGrad's step length.
+
+    Raises:
+        ForerunError: the rate is not above 0.
+    """
+
+    learning_rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.learning_rate < inf:
+            raise ForerunError(f"learning_rate is {self.learning_rate}: give a number above 0")
+
+    def start(self, *, num_features: int, position_feature: bool, prior_hazards: Sequence[float]) -> LogisticHazards:
+        """See :class:`Learner`."""
+        return LogisticHazards(
+            num_features=num_features,
+            position_feature=position_feature,
+            prior_hazards=prior_hazards,
+            learning_rate=self.learning_rate,
+        )
+
+
+@final
+class LogisticHazards(HazardLearner):
     """h_j = sigmoid(bias_j + <slopes, features>), clipped to [0.001, 0.999].
 
     Loss of a round: sum over the evidence of importance * weight * (-y log h - (1 - y) log(1 - h)). Its expectation
@@ -29,19 +58,30 @@ class LogisticHazards:
     quantity of AMTP's Lemma 1; unlike the square loss it is convex in the parameters.
 
     Biases start at the log-odds of the prior hazards, slopes at 0. Positions get their bias when they are first seen,
-    so the largest horizon need not be known. At the clip, gradients that push further out are dropped.
+    so the largest horizon need not be known. At the clip, gradients that push further out are dropped. Where positions
+    have a number of their own, its slope is shared by all of them too.
 
     Args:
-        num_features: length of the feature vectors.
+        num_features: numbers that all positions share.
         prior_hazards: prior for position 1, 2, ...; the last one serves all deeper positions.
         learning_rate: AdaGrad's step length.
+        position_feature: whether feature vectors go on with one number for each position.
     """
 
-    def __init__(self, *, num_features: int, prior_hazards: Sequence[float], learning_rate: float) -> None:
+    def __init__(
+        self,
+        *,
+        num_features: int,
+        prior_hazards: Sequence[float],
+        learning_rate: float,
+        position_feature: bool = False,
+    ) -> None:
         self.learning_rate = learning_rate
         self._prior_logits = [log(hazard / (1.0 - hazard)) for hazard in prior_hazards]
-        self._slopes = [0.0] * num_features
-        self._slope_squares = [INITIAL_SQUARES] * num_features
+        self._num_features = num_features
+        self._position_feature = position_feature
+        self._slopes = [0.0] * (num_features + position_feature)
+        self._slope_squares = [INITIAL_SQUARES] * len(self._slopes)
         self._biases: list[float] = []
         self._bias_squares: list[float] = []
 
@@ -57,48 +97,44 @@ class LogisticHazards:
 
     def predict(self, features: Sequence[float], limit: int) -> list[float]:
         """The hazards of positions 1..limit. O(limit + features)."""
-        while len(self._biases) < limit:
-            self._biases.append(self._prior_logits[min(len(self._biases), len(self._prior_logits) - 1)])
-            self._bias_squares.append(INITIAL_SQUARES)
-        shared = sum(map(mul, self._slopes, features))
-        # A plain loop over floats: arrays of this size cost more to build than to compute with.
-        hazards = []
-        for bias in self._biases[:limit]:
-            logit = bias + shared
-            if logit > LOGIT_MAX:
-                logit = LOGIT_MAX
-            elif logit < -LOGIT_MAX:
-                logit = -LOGIT_MAX
-            hazards.append(1.0 / (1.0 + exp(-logit)))
-        return hazards
+        # Lists of floats: arrays of this size cost more to build than to compute with.
+        return [1.0 / (1.0 + exp(-logit)) for logit in _clipped(self._logits(features, limit))]
 
-    def gradient(self, features: Sequence[float], evidence: Sequence[Evidence]) -> list[float]:
+    def gradient(self, features: Sequence[float], evidence: Evidence) -> list[float]:
         """Derivative of the round's loss by the log-odds of each position: importance * weight * (h - y).
 
-        The derivative by bias_j is its j-th entry; the derivative by a slope is the feature times the sum.
+        The derivative by bias_j is its j-th entry; the derivative by a slope is the sum over positions of the entry
+        times the feature.
         """
-        hazards = self.predict(features, len(evidence))
-        return [
-            item.importance * item.weight * (hazard - item.label)
-            for item, hazard in zip(evidence, hazards, strict=True)
-        ]
+        return _gradient(_clipped(self._logits(features, len(evidence.weights))), evidence)
 
-    def update(self, features: Sequence[float], evidence: Sequence[Evidence]) -> None:
+    def update(self, features: Sequence[float], evidence: Evidence) -> None:
         """One AdaGrad step on the round's loss: parameter -= rate * g / sqrt(sum of g^2)."""
-        gradient = self.gradient(features, evidence)
-        shared = sum(map(mul, self._slopes, features))
-        total = 0.0
-        for index, slope in enumerate(gradient):
-            logit = self._biases[index] + shared
-            if (logit >= LOGIT_MAX and slope < 0.0) or (logit <= -LOGIT_MAX and slope > 0.0):
-                continue
-            total += slope
-            self._bias_squares[index] += slope * slope
-            self._biases[index] -= self.learning_rate * slope / sqrt(self._bias_squares[index])
-        for index, feature in enumerate(features):
-            slope = total * feature
-            self._slope_squares[index] += slope * slope
-            self._slopes[index] -= self.learning_rate * slope / sqrt(self._slope_squares[index])
+        if not evidence.weights:
+            return
+        logits = self._logits(features, len(evidence.weights))
+        clipped = _clipped(logits)
+        gradient = _gradient(clipped, evidence)
+        if clipped is not logits:
+            gradient = [
+                0.0 if abs(logit) >= LOGIT_MAX and (logit > 0.0) is (slope < 0.0) else slope
+                for logit, slope in zip(logits, gradient, strict=True)
+            ]
+        shared = self._num_features
+        total = sum(gradient)
+        slopes = [total * feature for feature in features[:shared]]
+        if self._position_feature:
+            slopes.append(sum(map(mul, gradient, features[shared:])))
+        self._step(self._biases, self._bias_squares, gradient)
+        self._step(self._slopes, self._slope_squares, slopes)
+
+    def _step(self, values: list[float], squares: list[float], gradient: list[float]) -> None:
+        """AdaGrad on the first values of a list."""
+        rate, count = self.learning_rate, len(gradient)
+        squares[:count] = map(add, squares, map(mul, gradient, gradient))
+        values[:count] = [
+            value - rate * slope / sqrt(square) for value, slope, square in zip(values, gradient, squares, strict=False)
+        ]
 
     def state_dict(self) -> dict[str, object]:
         """The learned state as plain data."""
@@ -129,3 +165,35 @@ class LogisticHazards:
             raise ForerunError("hazards: sums of squares must be above 0")
         self._biases, self._bias_squares = biases, bias_squares
         self._slopes, self._slope_squares = slopes, slope_squares
+
+    def _logits(self, features: Sequence[float], limit: int) -> list[float]:
+        """Log-odds before the clip."""
+        while len(self._biases) < limit:
+            self._biases.append(self._prior_logits[min(len(self._biases), len(self._prior_logits) - 1)])
+            self._bias_squares.append(INITIAL_SQUARES)
+        shared = sum(map(mul, self._slopes, features))
+        if not self._position_feature:
+            return [bias + shared for bias in self._biases[:limit]]
+        count = self._num_features
+        slope = self._slopes[count]
+        # the sum over all features took in the first position's own number
+        shared -= slope * features[count] if len(features) > count else 0.0
+        return [
+            bias + shared + slope * own
+            for bias, own in zip(self._biases[:limit], features[count : count + limit], strict=True)
+        ]
+
+
+def _clipped(logits: list[float]) -> list[float]:
+    """The same list where nothing stands at the clip."""
+    if logits and (max(logits) >= LOGIT_MAX or min(logits) <= -LOGIT_MAX):
+        return [min(max(logit, -LOGIT_MAX), LOGIT_MAX) for logit in logits]
+    return logits
+
+
+def _gradient(logits: list[float], evidence: Evidence) -> list[float]:
+    factors = map(mul, evidence.weights, evidence.importances)
+    return [
+        factor * (1.0 / (1.0 + exp(-logit)) - label)
+        for factor, logit, label in zip(factors, logits, evidence.labels, strict=True)
+    ]

@@ -5,7 +5,7 @@ It knows the evidence of verified rounds only; nothing of the round being decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from operator import mul
 from typing import final
 
 from forerun.horizons.context import RoundFeedback
@@ -33,6 +33,9 @@ class AcceptanceHistory:
         last_reject: 1-based position of the last round's rejection; drafted + 1 where everything was accepted; None at
             first.
         corrected: the last round ended in a correction (and not in a bonus token); None at first.
+        quiet_rounds: informative rounds since the last one with a rejection.
+        mismatch: mean of 1 - overlap over the last round's drafts that count; None at first.
+        mismatch_swing: running mean (alpha 0.3) of how much that moved from round to round; None at first.
     """
 
     def __init__(self) -> None:
@@ -41,21 +44,35 @@ class AcceptanceHistory:
         self.rounds = 0
         self.last_reject: int | None = None
         self.corrected: bool | None = None
+        self.quiet_rounds = 0
+        self.mismatch: float | None = None
+        self.mismatch_swing: float | None = None
 
-    def observe(self, feedback: RoundFeedback, evidence: Sequence[Evidence]) -> None:
+    def observe(self, feedback: RoundFeedback, evidence: Evidence) -> None:
         """Take in a verified round and its evidence."""
-        if not evidence:
+        if not evidence.weights:
             return
-        reached = sum(item.weight for item in evidence)
-        rate = 1.0 - sum(item.weight * item.label for item in evidence) / reached
+        reached = sum(evidence.weights)
+        rejected = sum(map(mul, evidence.weights, evidence.labels))
+        rate = 1.0 - rejected / reached
         self.rounds += 1
+        counted = feedback.counted
+        mismatch = 1.0 - sum(feedback.overlaps[:counted]) / counted
+        if self.mismatch is not None:
+            swing = abs(mismatch - self.mismatch)
+            before = self.mismatch_swing
+            self.mismatch_swing = swing if before is None else before + FAST_RATE * (swing - before)
+        self.mismatch = mismatch
         self.fast = self._moved(self.fast, rate, FAST_RATE)
         self.slow = self._moved(self.slow, rate, SLOW_RATE)
         rejected_at = feedback.rejected_at
         if rejected_at is not None:
             self.last_reject = rejected_at
             self.corrected = True
-        elif feedback.counted == feedback.drafted:
+            self.quiet_rounds = 0
+            return
+        self.quiet_rounds += 1
+        if feedback.counted == feedback.drafted:
             self.last_reject = feedback.drafted + 1
             self.corrected = False
 
@@ -70,6 +87,9 @@ class AcceptanceHistory:
             "rounds": self.rounds,
             "last_reject": self.last_reject,
             "corrected": self.corrected,
+            "quiet_rounds": self.quiet_rounds,
+            "mismatch": self.mismatch,
+            "mismatch_swing": self.mismatch_swing,
         }
 
     def load_state_dict(self, data: object) -> None:
@@ -78,10 +98,17 @@ class AcceptanceHistory:
         Raises:
             ForerunError: a key is missing, unknown or of the wrong kind.
         """
-        state = check_keys(data, ("fast", "slow", "rounds", "last_reject", "corrected"), "acceptance history")
-        fast = None if state["fast"] is None else read_float(state["fast"], "fast")
-        slow = None if state["slow"] is None else read_float(state["slow"], "slow")
+        state = check_keys(data, tuple(self.state_dict()), "acceptance history")
+        fast, slow = _optional_float(state["fast"], "fast"), _optional_float(state["slow"], "slow")
+        mismatch = _optional_float(state["mismatch"], "mismatch")
+        swing = _optional_float(state["mismatch_swing"], "mismatch_swing")
         rounds = read_int(state["rounds"], "rounds")
+        quiet = read_int(state["quiet_rounds"], "quiet_rounds")
         last_reject = None if state["last_reject"] is None else read_int(state["last_reject"], "last_reject")
         corrected = None if state["corrected"] is None else read_bool(state["corrected"], "corrected")
         self.fast, self.slow, self.rounds, self.last_reject, self.corrected = fast, slow, rounds, last_reject, corrected
+        self.quiet_rounds, self.mismatch, self.mismatch_swing = quiet, mismatch, swing
+
+
+def _optional_float(value: object, what: str) -> float | None:
+    return None if value is None else read_float(value, what)

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import inf
+from operator import le
 
 
 def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
     """The non-decreasing sequence nearest to `values` in weighted least squares (pool adjacent violators).
 
     Args:
-        values: one number for each point, in order.
+        values: one number for each point, in order; a curve that does not fall comes back as it is.
         weights: as many, above 0.
 
     Example:
         >>> isotonic([1.0, 3.0, 2.0, 4.0], [1.0, 1.0, 1.0, 1.0])
         [1.0, 2.5, 2.5, 4.0]
     """
-    pools: list[tuple[float, float, int]] = []  # mean, weight, number of points
-    for value, weight in zip(values, weights, strict=True):
-        mean, total, count = value, weight, 1
-        while pools and pools[-1][0] > mean:
-            before, before_total, before_count = pools.pop()
-            mean = (before * before_total + mean * total) / (before_total + total)
-            total += before_total
-            count += before_count
-        pools.append((mean, total, count))
-    return [mean for mean, _, count in pools for _ in range(count)]
+    if all(map(le, values, islice(values, 1, None))):
+        return list(values)
+    means: list[float] = []
+    totals: list[float] = []
+    counts: list[int] = []
+    for mean, total in zip(values, weights, strict=True):
+        count = 1
+        while means and means[-1] > mean:
+            before = totals.pop()
+            mean = (means.pop() * before + mean * total) / (before + total)
+            total += before
+            count += counts.pop()
+        means.append(mean)
+        totals.append(total)
+        counts.append(count)
+    return [mean for mean, count in zip(means, counts, strict=True) for _ in range(count)]
 
 
 def fill_between(points: Mapping[int, float]) -> list[float]:
@@ -40,6 +47,8 @@ def fill_between(points: Mapping[int, float]) -> list[float]:
     known = sorted(points)
     if not known:
         return []
+    if known[-1] - known[0] + 1 == len(known):
+        return [inf] * known[0] + [points[place] for place in known]
     curve = [inf] * known[0] + [points[known[0]]]
     for left, right in pairwise(known):
         step = (points[right] - points[left]) / (right - left)

@@ -6,6 +6,8 @@ Pure functions of plain numbers. They know neither where the hazards come from n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, repeat
+from operator import mul, sub, truediv
 from typing import NamedTuple
 
 from forerun.errors import ForerunError
@@ -18,11 +20,13 @@ class Plan(NamedTuple):
         horizon: number of tokens to draft, the smallest maximiser of gain over cost.
         survivals: probability that the first j drafts are all accepted, j = 1..limit.
         invalid: how many hazards were NaN or outside [0, 1] and were read as 1.
+        renewal: the smallest maximiser of gain - rate * cost for the given rate, 0 where none was given.
     """
 
     horizon: int
     survivals: tuple[float, ...]
     invalid: int
+    renewal: int = 0
 
 
 def survivals(hazards: Sequence[float]) -> list[float]:
@@ -71,7 +75,7 @@ def gains(survivals: Sequence[float]) -> list[float]:
     return curve
 
 
-def best_horizon(hazards: Sequence[float], costs: Sequence[float]) -> Plan:
+def best_horizon(hazards: Sequence[float], costs: Sequence[float], *, rate: float | None = None) -> Plan:
     """The horizon k in 0..limit with the largest G(k) / C(k); ties go to the smaller k. O(limit).
 
     All k are looked at: measured costs are staircases, so the first descent of the ratio is not its maximum.
@@ -80,6 +84,7 @@ def best_horizon(hazards: Sequence[float], costs: Sequence[float]) -> Plan:
         hazards: h_j, j = 1..limit. A hazard that is NaN or outside [0, 1] is read as 1 (a certain rejection: nothing
             is gained from a position about which nothing sensible is known) and counted in `Plan.invalid`.
         costs: C(k) in any one unit, k = 0..limit, each above 0. Infinity means "never choose this k".
+        rate: lambda, tokens per unit of cost in the long run; with it the maximiser of G(k) - lambda C(k) comes too.
 
     Raises:
         ForerunError: there are not limit + 1 costs, one is not above 0, or none is finite.
@@ -88,6 +93,11 @@ def best_horizon(hazards: Sequence[float], costs: Sequence[float]) -> Plan:
         >>> best_horizon([0.1, 0.5, 0.9], [1.0, 1.2, 1.4, 1.6]).horizon
         2
 
+    Throughput over many rounds is sum G / sum C, a ratio of sums, and maximising each round's own ratio does not
+    maximise it where contexts differ: the largest G(k) - lambda C(k) in each round does, lambda being the ratio of sums
+    that this achieves (Dinkelbach; renewal reward). Two equally frequent contexts with s_j = 0.95^j and 0.3^j and
+    C = 1 + k / 4, K = 8: ratios choose 8 and 1 and make 2.046 tokens per unit, the long-run rule 8 and 0, 2.099.
+
     References:
         AMTP, throughput G / C, maximised in each round.
     """
@@ -95,27 +105,22 @@ def best_horizon(hazards: Sequence[float], costs: Sequence[float]) -> Plan:
         raise ForerunError(
             f"{len(hazards)} hazards need {len(hazards) + 1} costs, horizon 0 included: got {len(costs)}"
         )
-    reached = 1.0
-    gain = 1.0
-    best = 0
-    best_ratio = 0.0
-    curve = []
+    if not all(map((0.0).__lt__, costs)):
+        horizon = next(k for k, cost in enumerate(costs) if not cost > 0.0)
+        raise ForerunError(f"the cost of horizon {horizon} is {costs[horizon]}: costs must be above 0")
     invalid = 0
-    for horizon, cost in enumerate(costs):
-        if horizon:
-            hazard = hazards[horizon - 1]
-            if not 0.0 <= hazard <= 1.0:  # NaN compares false
-                hazard = 1.0
-                invalid += 1
-            reached *= 1.0 - hazard
-            gain += reached
-            curve.append(reached)
-        if not cost > 0.0:
-            raise ForerunError(f"the cost of horizon {horizon} is {cost}: costs must be above 0")
-        ratio = gain / cost
-        if ratio > best_ratio:
-            best = horizon
-            best_ratio = ratio
-    if best_ratio == 0.0:
+    if hazards and not (all(map((0.0).__le__, hazards)) and all(map((1.0).__ge__, hazards))):  # NaN compares false
+        known = [hazard if 0.0 <= hazard <= 1.0 else None for hazard in hazards]
+        invalid = known.count(None)
+        hazards = [1.0 if hazard is None else hazard for hazard in known]
+    curve = tuple(accumulate([1.0 - hazard for hazard in hazards], mul))
+    gain = list(accumulate(curve, initial=1.0))
+    ratios = list(map(truediv, gain, costs))
+    best = max(ratios)
+    if best == 0.0:
         raise ForerunError("no horizon has a finite cost: measure at least one")
-    return Plan(best, tuple(curve), invalid)
+    renewal = 0
+    if rate is not None:
+        profits = list(map(sub, gain, map(mul, repeat(rate), costs)))
+        renewal = profits.index(max(profits))
+    return Plan(ratios.index(best), curve, invalid, renewal)
