@@ -5,13 +5,18 @@ Plain Python, no torch: a serving engine's scheduler can import it.
 
 from forerun.horizons.amtp import AMTP
 from forerun.horizons.amtp_report import AMTPReport
+from forerun.horizons.batch_schedule import BatchSchedule, bucketed, ragged, uniform
 from forerun.horizons.context import Choice, RoundContext, RoundFeedback
 from forerun.horizons.cost import CostTable
+from forerun.horizons.cost_files import read_costs
 from forerun.horizons.cost_model import CostModel
+from forerun.horizons.cost_surface import CostSurface, DraftTime, PassTime
 from forerun.horizons.exploration import Schedule
 from forerun.horizons.features import FEATURE_NAMES, HIDDEN_DIMS, FeatureLevel
 from forerun.horizons.fixed import FixedHorizon
 from forerun.horizons.hazards import Logistic
+from forerun.horizons.joint import JointPolicy, Seat
+from forerun.horizons.joint_amtp import Drafting, JointAMTP, Shape
 from forerun.horizons.learner import Learner
 from forerun.horizons.linear_hazards import Linear, theory_rates
 from forerun.horizons.objective import Ablation, Objective
@@ -27,28 +32,41 @@ __all__ = [
     "HIDDEN_DIMS",
     "AMTPReport",
     "Ablation",
+    "BatchSchedule",
     "Choice",
     "CostModel",
+    "CostSurface",
     "CostTable",
     "DraftStatistics",
     "DrawnToken",
     "DirectSurvival",
+    "DraftTime",
+    "Drafting",
     "FeatureLevel",
     "FixedHorizon",
     "HorizonPolicy",
+    "JointAMTP",
+    "JointPolicy",
     "Learner",
     "Linear",
     "Logistic",
     "Objective",
+    "PassTime",
     "Plan",
     "RoundContext",
     "RoundFeedback",
     "Schedule",
+    "Seat",
+    "Shape",
     "Signal",
     "StopRule",
     "TokenClass",
     "best_horizon",
+    "bucketed",
     "gains",
+    "ragged",
+    "read_costs",
     "survivals",
     "theory_rates",
+    "uniform",
 ]

@@ -11,6 +11,8 @@ from math import exp, inf, log, sqrt
 from operator import add, mul
 from typing import final
 
+import numpy as np
+
 from forerun.errors import ForerunError
 from forerun.horizons.evidence import Evidence
 from forerun.horizons.learner import HAZARD_MIN, HazardLearner, Learner
@@ -99,6 +101,16 @@ class LogisticHazards(HazardLearner):
         """The hazards of positions 1..limit. O(limit + features)."""
         # Lists of floats: arrays of this size cost more to build than to compute with.
         return [1.0 / (1.0 + exp(-logit)) for logit in _clipped(self._logits(features, limit))]
+
+    def predict_rows(self, features: Sequence[Sequence[float]], limit: int) -> np.ndarray:
+        """The hazards of many requests: (requests, limit)."""
+        if self._position_feature:
+            return super().predict_rows(features, limit)
+        biases = self._logits((), limit)
+        shared = np.array(features).reshape(len(features), len(self._slopes)) @ np.array(self._slopes)
+        logits = np.add.outer(shared, biases).clip(-LOGIT_MAX, LOGIT_MAX)
+        hazards: np.ndarray = 1.0 / (1.0 + np.exp(-logits))
+        return hazards
 
     def gradient(self, features: Sequence[float], evidence: Evidence) -> list[float]:
         """Derivative of the round's loss by the log-odds of each position: importance * weight * (h - y).

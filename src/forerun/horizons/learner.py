@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from forerun.horizons.context import RoundFeedback
 from forerun.horizons.evidence import Evidence, evidence
 
@@ -22,6 +24,11 @@ class HazardLearner(ABC):
     @abstractmethod
     def predict(self, features: Sequence[float], limit: int) -> list[float]:
         """The hazards of positions 1..limit, each in [0, 1]. O(limit * features) at most."""
+
+    def predict_rows(self, features: Sequence[Sequence[float]], limit: int) -> np.ndarray:
+        """The hazards of many requests: (requests, limit)."""
+        rows: np.ndarray = np.array([self.predict(row, limit) for row in features]).reshape(len(features), limit)
+        return rows
 
     @abstractmethod
     def update(self, features: Sequence[float], evidence: Evidence) -> None:
