@@ -4,6 +4,7 @@ AMTP's state travels through the enumeration as JSON, so every branch continues 
 """
 
 import json
+import random
 from collections.abc import Hashable
 from functools import cache
 
@@ -101,9 +102,9 @@ def learn(state: Hashable, told: Round) -> str:
 
 def taught() -> str:
     """A state that has learned: drafts pay where ``target_top_prob`` is high, and only there."""
-    amtp = new_amtp()
-    for number in range(200):
-        sure = number % 2 == 0
+    amtp, rng = new_amtp(), random.Random(0)
+    for _ in range(200):
+        sure = rng.random() < 0.5  # by chance, so that the history does not tell
         context = context_before(PROMPT, top_prob=1.0 if sure else 0.0)
         choice = amtp.propose(context, uniform=0.0)
         value = (0.999,) * LIMIT if sure else (0.001,) * LIMIT
@@ -137,6 +138,16 @@ def law_of(horizons: Horizons, num_tokens: int) -> float:
 def test_amtp_that_learns_is_exact(state: str) -> None:
     """Catches a horizon that depends on this round's drafts through state, coin or features."""
     assert law_of(Horizons(policy, memory=state, remember=learn), num_tokens=3) <= TOLERANCE
+
+
+def test_amtp_that_decides_verification_only_is_exact() -> None:
+    """Block drafters: everything is drafted and the horizon, chosen before, says how much is verified."""
+
+    def cut(info: PreDraft, _: Tokens) -> int:
+        return resumed(info.memory).propose(context_before(info.context), uniform=0.99).horizon
+
+    for state in (saved(new_amtp()), taught()):
+        assert law_of(Horizons(lambda _: {LIMIT: 1.0}, cut=cut, memory=state), num_tokens=3) <= TOLERANCE
 
 
 def test_amtp_uses_more_than_one_horizon() -> None:

@@ -9,6 +9,7 @@ from typing import final
 from forerun.engine.record import Prefill, RoundRecord
 from forerun.engine.request import Request
 from forerun.engine.session import Plan, Session
+from forerun.horizons import Seat
 from forerun.models import Target, TargetStep
 
 
@@ -71,7 +72,7 @@ class Batch:
         sessions = list(self._active)
         if not sessions:
             return
-        plans = [self._planned(session, len(sessions)) for session in sessions]
+        plans = self._plans(sessions)
         started = time.perf_counter()
         steps = self._target.forward_batch([plan.block for plan in plans], captured=self._captured_layers)
         seconds = time.perf_counter() - started
@@ -80,11 +81,22 @@ class Batch:
             record = session.settle(plan, step, pass_seconds=seconds, pass_share=1 / len(sessions), pass_width=width)
             self.events.append((session, record))
 
-    def _planned(self, session: Session, batch_size: int) -> Plan:
+    def _plans(self, sessions: list[Session]) -> list[Plan]:
+        """Horizons for all sessions, then their drafts."""
         started = time.perf_counter()
-        context, coin = session.context(batch_size=batch_size)
-        choice = session.request.policy.propose(context, uniform=coin)
-        return session.draft(context, choice, controller_seconds=time.perf_counter() - started)
+        told = [session.context(batch_size=len(sessions)) for session in sessions]
+        seats = [session.request.policy for session in sessions]
+        joint = seats[0].joint if isinstance(seats[0], Seat) else None
+        together = [seat for seat in seats if isinstance(seat, Seat) and seat.joint is joint]
+        if joint is not None and len(together) == len(seats):
+            choices = joint.propose(together, [context for context, _ in told], uniforms=[coin for _, coin in told])
+        else:
+            choices = [seat.propose(context, uniform=coin) for seat, (context, coin) in zip(seats, told, strict=True)]
+        seconds = (time.perf_counter() - started) / len(sessions)
+        return [
+            session.draft(context, choice, controller_seconds=seconds)
+            for session, (context, _), choice in zip(sessions, told, choices, strict=True)
+        ]
 
     def _release(self) -> None:
         """Let go of sessions that have ended; their rows are free for others."""

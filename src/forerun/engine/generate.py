@@ -17,7 +17,7 @@ from forerun.engine.generation import Generation
 from forerun.engine.padding import unpadded
 from forerun.engine.request import Request
 from forerun.errors import ForerunError
-from forerun.horizons import AMTP, FixedHorizon, HorizonPolicy
+from forerun.horizons import AMTP, FixedHorizon, HorizonPolicy, JointPolicy
 from forerun.models import Target, TransformersTarget
 from forerun.verification import Greedy, Rule, TokenLevel, TreeRule, TreeTokenLevel
 
@@ -88,7 +88,7 @@ def generate_batch(
     num_return_sequences: int = 1,
     max_batch: int = 16,
     drafter: Drafter | TreeDrafter | None = None,
-    horizon: int | HorizonPolicy | None = None,
+    horizon: int | HorizonPolicy | JointPolicy | None = None,
     sampling: SamplingParams | None = None,
     max_new_tokens: int = 256,
     stop: Sequence[str] = (),
@@ -113,7 +113,8 @@ def generate_batch(
         attention_mask: for padded ids: 1 for tokens, 0 for padding on the left or right, which then has no effect.
         num_return_sequences: answers for every prompt; a prompt is read once for all of them that join together.
         max_batch: answers decoded together; the others wait.
-        horizon: as in ``generate``; a policy is cloned for every answer (a clone has learned nothing).
+        horizon: as in ``generate``; a policy is cloned for every answer (a clone has learned nothing). A joint policy
+            is shared: it decides for all answers of a pass together, and goes on learning.
         drafter: see ``generate``, as for all other arguments.
         sampling: see ``generate``.
         max_new_tokens: of every answer.
@@ -146,7 +147,7 @@ def generate_batch(
         ignore_stop_ids=ignore_stop_ids,
         logprobs=logprobs,
     )
-    policy = _policy(horizon, drafter)
+    new_policy = horizon.seat if isinstance(horizon, JointPolicy) else _policy(horizon, drafter).clone
     requests = []
     for number, prompt in enumerate(prompts):
         try:
@@ -154,7 +155,7 @@ def generate_batch(
         except ForerunError as error:
             raise ForerunError(f"prompt {number}: {error}") from error
         requests += [
-            settings.request(prompt_ids, policy.clone(), number=number, streams=Streams(seed, number, sample))
+            settings.request(prompt_ids, new_policy(), number=number, streams=Streams(seed, number, sample))
             for sample in range(num_return_sequences)
         ]
     return BatchGeneration(requests, max_batch)

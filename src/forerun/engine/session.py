@@ -259,7 +259,7 @@ class Session:
             batch_size=batch_size,
         )
 
-    def _for_drafter(self, features: Float[Tensor, "rows layers hidden"]) -> Float[Tensor, "rows layers hidden"]:
+    def _for_drafter(self, features: Float[Tensor, "rows layers hidden"]) -> Float[Tensor, "rows read hidden"]:
         """Without the layer that was captured for the horizon policy alone."""
         drafter = self.request.drafter
         return features if drafter is None else features[:, : len(drafter.captured_layers)]

@@ -261,12 +261,12 @@ class CostSurface(CostModel):
         if self._fit.ready:
             rows = np.array([self._features((width, batch, context)) for width in asked])
             predicted = self._fit.predict(rows)
-            anchors = np.array([min(widths, key=lambda known, width=width: abs(known - width)) for width in asked])
-            anchored = self._fit.predict(np.array([self._features((width, *nearest)) for width in anchors]))
-            beyond = np.array([points[width] for width in anchors]) + predicted - anchored
-            shift = self._fit.predict(self._features((0, batch, context))) - self._fit.predict(
-                self._features((0, *nearest))
-            )
+            known = np.array(widths)
+            anchors = known[np.abs(known[None, :] - np.array(asked)[:, None]).argmin(axis=1)]
+            anchored = self._fit.predict(np.array([self._features((width, *nearest)) for width in anchors.tolist()]))
+            beyond = np.array([points[width] for width in anchors.tolist()]) + predicted - anchored
+            ends = self._fit.predict(np.array([self._features((0, *shape)) for shape in (nearest, (batch, context))]))
+            shift = float(ends[1] - ends[0])
             curve = np.where(np.isfinite(curve), curve + shift, beyond)
             curve = np.maximum.accumulate(np.maximum(curve, min(fitted) * 0.05))
         curve[0] = inf
@@ -274,7 +274,7 @@ class CostSurface(CostModel):
 
 
 def _interpolated(points: dict[int, float], largest: int, *, barrier: int | None = None) -> list[float]:
-    """Straight lines between neighbours over 0..largest, infinity outside them and between the two sides of a barrier."""
+    """Straight lines between neighbours over 0..largest; infinity outside them and across a barrier."""
     known = sorted(points)
     curve = [inf] * (largest + 1)
     for place in known:

@@ -45,9 +45,9 @@ class RecursiveLeastSquares:
         """W."""
         return tuple(self._weights.tolist())
 
-    def predict(self, features: Sequence[float] | np.ndarray) -> np.ndarray:
-        """<w, x>, for one x or for a row of them each."""
-        values: np.ndarray = np.asarray(features) @ self._weights
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """<w, x> for every row x."""
+        values: np.ndarray = features @ self._weights
         return values
 
     def observe(self, features: Sequence[float], value: float) -> None:
