@@ -14,11 +14,19 @@ from rich.progress import TaskID
 from forerun.cli.data import Dtype, Json, Target
 from forerun.cli.drafter import pick_drafter
 from forerun.cli.progress import long_progress
-from forerun.drafters import Drafter
+from forerun.drafters import Drafter, NetworkDrafter
 from forerun.errors import ForerunError
-from forerun.evaluation import ExactnessConfig, ExactnessReport, check_exactness, result_origin
+from forerun.evaluation import (
+    ExactnessConfig,
+    ExactnessReport,
+    ParityConfig,
+    ParityReport,
+    check_exactness,
+    check_parity,
+    result_origin,
+)
 from forerun.models import EMBEDDED_TARGET, TransformersTarget, load_target
-from forerun.recipes import prompts_from_file, rule_named, shipped_prompts
+from forerun.recipes import demo_prompts, prompts_from_file, rule_named, shipped_prompts
 from forerun.training import portable_command
 from forerun.verification import Rule
 
@@ -80,6 +88,64 @@ def exactness(
         _show(report, model, proposer.name, rule)
     if not report.passed:
         raise typer.Exit(1)
+
+
+@check_app.command()
+def parity(
+    target: Target = EMBEDDED_TARGET.name,
+    dtype: Dtype = "float32",
+    drafter: Annotated[str, typer.Option(help="auto (the shipped one) or a drafter folder.")] = "auto",
+    optimize: Annotated[bool, typer.Option(help="Lay weights out for narrow verification passes.")] = True,
+    prompt_file: Annotated[
+        Path | None, typer.Option(help='Prompts of your own, JSON lines {"prompt": "..."}, in place of shipped ones.')
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="How many tokens of answers are checked.", min=1)] = 200,
+    max_new_tokens: Annotated[int, typer.Option(help="Of each answer, in tokens.", min=2)] = 64,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Largest total variation of two laws that should be one; default by type.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the answers.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Does a drafter decode as it was trained? Laws of both forwards, and predicted against measured tau.
+
+    Exit code 1 if they differ by more than rounding or chance explains.
+    """
+    chosen = demo_prompts() if prompt_file is None else prompts_from_file(prompt_file)
+    model = load_target(target, dtype=dtype, optimize=optimize)
+    proposer = pick_drafter(drafter, model, optimize=optimize)
+    if not isinstance(proposer, NetworkDrafter):
+        raise ForerunError(f"drafter {drafter} was not trained, so there is nothing to compare; give a drafter folder")
+    origin = result_origin(model, format="forerun-parity-1", command=portable_command(sys.argv))
+    messages = {prompt.id: model.tokenizer.chat([{"role": "user", "content": prompt.text}]) for prompt in chosen}
+    config = ParityConfig(num_tokens=tokens, max_new_tokens=max_new_tokens, seed=seed, tolerance=tolerance)
+    with long_progress(Console(stderr=True)) as progress:
+        task = progress.add_task("Parity", total=tokens)
+        report = check_parity(model, proposer, messages, config, on_tokens=lambda count: progress.advance(task, count))
+    if as_json:
+        print(json.dumps({**origin, "drafter": {"name": proposer.name}, **report.as_dict()}, ensure_ascii=False))
+    else:
+        _show_parity(report, model, proposer.name)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+def _show_parity(report: ParityReport, target: TransformersTarget, drafter: str) -> None:
+    """What was found, as text."""
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    sizes = f"{report.tokens} tokens, {report.laws} draft laws, {report.rounds} rounds"
+    console.print(f"{target.name} with {drafter}: {sizes}")
+    console.print(
+        f"  {_mark(report.same_laws)} training and decoding: total variation at most "
+        f"{report.largest_total_variation:.2g} (allowed {report.tolerance:g}), logits differ by at most "
+        f"{report.largest_logit_difference:.2g}"
+    )
+    console.print(
+        f"  {_mark(report.same_tau)} tau predicted {report.predicted_tau:.3f}, measured {report.measured_tau:.3f} "
+        f"(standard error of the difference {report.standard_error:.3f}, {report.max_standard_errors:g} allowed)"
+    )
+    if not report.passed:
+        console.print("\nFAILED: the drafter does not decode as it was trained.")
 
 
 def _run(

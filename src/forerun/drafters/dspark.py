@@ -99,6 +99,10 @@ class DSparkNetwork(DraftNetwork):
         with torch.no_grad():
             self.backbone.final_norm.weight.copy_(target.final_norm_weight)
 
+    def calibrate(self, temperatures: Float[Tensor, " slots"]) -> None:
+        """See :class:`DraftNetwork`."""
+        self.confidence_temperatures.copy_(temperatures)
+
     def head_weights(self, borrowed: Borrowed) -> tuple[Float[Tensor, "draft_vocab _"], ...]:
         """The target's head for the backbone, W2 for the Markov term."""
         return borrowed.head, self.markov_next

@@ -217,6 +217,10 @@ class DraftNetwork(nn.Module, ABC):
             generator: source of every random number.
         """
 
+    def calibrate(self, temperatures: Float[Tensor, " slots"]) -> None:
+        """Take over what the confidence of each slot is divided by in decoding; only for networks that have one."""
+        raise AssertionError(f"{type(self).__name__} predicts no acceptance")
+
     @abstractmethod
     def head_weights(self, borrowed: Borrowed) -> tuple[Float[Tensor, "draft_vocab _"], ...]:
         """Matrices that turn a slot's states into logits; one for each slot where slots have heads of their own."""

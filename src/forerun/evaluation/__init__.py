@@ -5,6 +5,7 @@ from forerun.evaluation.exactness import ExactnessConfig, ExactnessReport, check
 from forerun.evaluation.greedy_verdict import GreedyAgreement, GreedyVerdict, greedy_verdict
 from forerun.evaluation.origin import result_origin
 from forerun.evaluation.paired import SpeedPair, SpeedRatio, speed_ratio
+from forerun.evaluation.parity import ParityConfig, ParityReport, check_parity
 from forerun.evaluation.pilot import CyclingHorizon, HorizonCost, Pilot, run_pilot
 from forerun.evaluation.trace import Tracer
 
@@ -17,11 +18,14 @@ __all__ = [
     "GreedyAgreement",
     "GreedyVerdict",
     "HorizonCost",
+    "ParityConfig",
+    "ParityReport",
     "Pilot",
     "SpeedPair",
     "SpeedRatio",
     "Tracer",
     "check_exactness",
+    "check_parity",
     "greedy_verdict",
     "result_origin",
     "run_demo",
