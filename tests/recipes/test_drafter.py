@@ -5,7 +5,7 @@ import torch
 
 from forerun.drafters import Borrowed, DraftVocabulary, DSparkNetwork, PlainHead
 from forerun.models import EMBEDDED_TARGET, TransformersTarget, tiny_target
-from forerun.recipes import dspark_for, embedded_drafter
+from forerun.recipes import dspark_for, eagle3_deepspec_for, eagle3_for, embedded_drafter
 from tests.support.families import FAMILIES, random_model
 from tests.support.tokenizers import text_tokenizer
 
@@ -81,6 +81,25 @@ def test_arguments_reach_the_configuration() -> None:
 def test_captured_layers_reach_from_the_second_to_the_third_from_last(layers: int, captured: tuple[int, ...]) -> None:
     """Catches layers that do not exist, come twice, or stand out of order. Halves round to even numbers."""
     assert dspark_for(tiny_target(num_layers=layers, vocab_size=8, hidden_size=8)).captured_layers == captured
+
+
+@pytest.mark.parametrize(
+    ("layers", "captured"), [(1, (0,)), (2, (0, 1)), (6, (1, 2)), (12, (1, 5, 8)), (30, (1, 14, 26)), (36, (1, 17, 32))]
+)
+def test_eagle3_reads_low_middle_and_high_layers(layers: int, captured: tuple[int, ...]) -> None:
+    """Pain 10. EAGLE's 2, N / 2 and N - 3 are inputs; for 36 layers SpecForge writes 1, 17 and 32."""
+    assert eagle3_for(tiny_target(num_layers=layers, vocab_size=8, hidden_size=8)).captured_layers == captured
+
+
+def test_the_two_published_shapes_of_eagle3() -> None:
+    target = tiny_target(num_layers=12, vocab_size=40)
+    first = eagle3_for(target, draft_vocab_size=30, block_size=5, max_positions=77)
+    assert (first.draft_vocab_size, first.block_size, first.max_positions) == (30, 5, 77)
+    assert first.own_head and not first.layer.head_norms
+    other = eagle3_deepspec_for(target)
+    assert (other.captured_layers, other.draft_vocab_size) == ((1, 3, 5, 7, 9), 40)
+    assert not other.own_head and other.layer.head_norms
+    assert (other.block_size, other.max_positions) == (7, target.max_positions)
 
 
 def test_the_shipped_drafter_belongs_to_the_embedded_target_alone() -> None:

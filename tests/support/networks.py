@@ -11,6 +11,7 @@ from forerun.drafters import (
     DraftNetwork,
     DraftVocabulary,
     DSparkConfig,
+    Eagle3Config,
     LayerShape,
     MarkovKind,
     MedusaConfig,
@@ -82,6 +83,34 @@ def tiny_medusa(
     )
 
 
+def tiny_eagle3(
+    target: TransformersTarget,
+    draft_vocab_size: int,
+    block: int,
+    *,
+    captured_layers: tuple[int, ...] = (0, 1),
+    own_head: bool = True,
+    head_norms: bool = False,
+    later_norms: bool = False,
+    window: int | None = None,
+) -> Eagle3Config:
+    """As published at first; ``later_norms`` are those of EAGLE-3.1 and vLLM."""
+    return Eagle3Config(
+        hidden_size=target.hidden_size,
+        target_vocab_size=target.vocab_size,
+        captured_layers=captured_layers,
+        layer=tiny_layer(head_norms=head_norms, window=window),
+        block_size=block,
+        own_head=own_head,
+        norm_before_fc=False,
+        fc_norm=later_norms,
+        norm_before_residual=later_norms,
+        norm_output=later_norms,
+        draft_vocab_size=draft_vocab_size,
+        max_positions=target.max_positions,
+    )
+
+
 CONFIGS: dict[str, Callable[[TransformersTarget, int, int], DrafterConfig]] = {
     "dspark": tiny_dspark,
     "dspark, gated": lambda target, vocab, block: tiny_dspark(
@@ -89,6 +118,10 @@ CONFIGS: dict[str, Callable[[TransformersTarget, int, int], DrafterConfig]] = {
     ),
     "dspark, rnn": lambda target, vocab, block: tiny_dspark(target, vocab, block, markov_head="rnn"),
     "dspark, window": lambda target, vocab, block: tiny_dspark(target, vocab, block, window=6),
+    "eagle3": tiny_eagle3,
+    "eagle3, later norms": lambda target, vocab, block: tiny_eagle3(target, vocab, block, later_norms=True),
+    "eagle3, DeepSpec": lambda target, vocab, block: tiny_eagle3(target, vocab, block, own_head=False, head_norms=True),
+    "eagle3, window": lambda target, vocab, block: tiny_eagle3(target, vocab, block, window=3),
     "medusa": tiny_medusa,
     "medusa, own heads": lambda target, vocab, block: tiny_medusa(target, vocab, block, num_blocks=2, own_heads=True),
 }

@@ -19,6 +19,7 @@ from forerun.drafters.draft_model_tree import DraftModelTree
 from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
+from forerun.drafters.eagle3 import Eagle3Config, Eagle3Network
 from forerun.drafters.independent import IndependentNetwork
 from forerun.drafters.markov import MarkovKind
 from forerun.drafters.mask_token import MaskTokenModel, MaskTokenRiders
@@ -48,6 +49,8 @@ __all__ = [
     "Drafter",
     "DrafterConfig",
     "DrafterSession",
+    "Eagle3Config",
+    "Eagle3Network",
     "Head",
     "IndependentNetwork",
     "LayerShape",

@@ -106,6 +106,10 @@ def _grown(buffer: Tensor, needed: int) -> Tensor:
     return grown
 
 
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)  # decoding has one part, which is not copied
+
+
 @final
 class Attention(nn.Module):
     """Attention of one layer.
@@ -154,8 +158,8 @@ class Attention(nn.Module):
             queries = self.query_norm(queries)
         attended = functional.scaled_dot_product_attention(
             rotation.turn(queries),
-            torch.cat([part.keys for part in parts], dim=2),
-            torch.cat([part.values for part in parts], dim=2),
+            _joined([part.keys for part in parts]),
+            _joined([part.values for part in parts]),
             attn_mask=None if visible is None else visible[:, None],
             enable_gqa=True,
         )

@@ -3,6 +3,7 @@
 from forerun.recipes.demo import demo_config, demo_prompts
 from forerun.recipes.drafter import dspark_for, embedded_drafter, medusa_for
 from forerun.recipes.drafters import DRAFTERS, drafter_config
+from forerun.recipes.eagle3 import eagle3_deepspec_for, eagle3_for
 from forerun.recipes.objectives import OBJECTIVES, objective
 from forerun.recipes.prompts import prompts_from_file, shipped_prompts
 from forerun.recipes.rules import RULES, rule_named
@@ -15,6 +16,8 @@ __all__ = [
     "demo_prompts",
     "drafter_config",
     "dspark_for",
+    "eagle3_deepspec_for",
+    "eagle3_for",
     "embedded_drafter",
     "medusa_for",
     "objective",

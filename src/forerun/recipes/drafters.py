@@ -13,11 +13,14 @@ from forerun.drafters import DrafterConfig
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
 from forerun.recipes.drafter import dspark_for, medusa_for
+from forerun.recipes.eagle3 import eagle3_deepspec_for, eagle3_for
 
 DRAFTERS: dict[str, Callable[[TransformersTarget], DrafterConfig]] = {
     "dspark": dspark_for,
     "dspark-gated": lambda target: dspark_for(target, markov_head="gated"),
     "dspark-rnn": lambda target: dspark_for(target, markov_head="rnn"),
+    "eagle3": eagle3_for,
+    "eagle3-deepspec": eagle3_deepspec_for,
     "medusa": medusa_for,
 }
 
