@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from forerun.distributions import Law, Purpose, Streams, stack_laws
-from forerun.verification import Proposal, TokenLevel, token_level
+from forerun.verification import Outcome, Proposal, TokenLevel, agreement, token_level
 from tests.exactness.enumerate import (
     Horizons,
     Model,
@@ -48,13 +48,24 @@ def emit_shared_with_accept(purpose: Purpose, start: int, offset: int) -> Hashab
     return Purpose.ACCEPT if purpose is Purpose.EMIT else purpose, start, offset
 
 
+def target_tokens_by_position(purpose: Purpose, start: int, offset: int) -> Hashable:
+    """What the package does for agreement: a position's target token has one number, whatever round decides it."""
+    return (purpose, start, offset) if purpose is Purpose.DRAFT else (Purpose.EMIT, start + offset)
+
+
 def by_absolute_position(purpose: Purpose, start: int, offset: int) -> Hashable:
     """A discarded position meets its old numbers again in the next round."""
     return purpose, start + offset
 
 
 def decoder(
-    target: Model, draft: Model, horizons: Horizons, prompt: Tokens, num_tokens: int, keys: Keys
+    target: Model,
+    draft: Model,
+    horizons: Horizons,
+    prompt: Tokens,
+    num_tokens: int,
+    keys: Keys,
+    verify: Callable[..., Outcome] = token_level,
 ) -> Callable[[Callable[[Hashable], float]], Tokens]:
     """A whole speculative decoder; its policy must be free of coins."""
 
@@ -73,7 +84,7 @@ def decoder(
             prefixes = [context + drafted[:length] for length in range(horizon + 1)]
             target_law = stack_laws([target(prefix) for prefix in prefixes])
             draft_law = stack_laws([draft(prefix) for prefix in prefixes[:-1]]) if drafted else target_law.rows(0, 0)
-            outcome = token_level(
+            outcome = verify(
                 target_law,
                 Proposal(torch.tensor(drafted, dtype=torch.int64), draft_law),
                 uniforms=torch.tensor(
@@ -166,6 +177,37 @@ def test_numbers_tied_to_absolute_positions_are_red() -> None:
     horizons = Horizons(after_discarded, remember=lambda _, told: told)
     assert missed_by(target_rows, draft, horizons, (2,), 3, 2, by_round) <= TOLERANCE
     assert missed_by(target_rows, draft, horizons, (2,), 3, 2, by_absolute_position) > RED
+
+
+def test_agreement_may_keep_a_number_for_each_position() -> None:
+    """Replay rests on both: the law is the target's for a policy that looks at everything, and no text depends on k.
+
+    A rule that told of the numbers behind its first disagreement (through accept probabilities that are bits, say)
+    would bias what the policy lets the next round draw with them.
+    """
+    target_rows = [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.5, 0.0]]
+    draft = constant([0.5, 0.5, 0.0])
+    target = by_last_token(target_rows)
+
+    def nosy(info: PreDraft) -> dict[int, float]:
+        match info.memory:
+            case Round(drafted=drafted, accepted=accepted, accept_probabilities=probs):
+                return {(sum(drafted) + accepted + (1 if probs and probs[-1] > 0.0 else 0)) % 3: 1.0}
+            case _:
+                return {2: 1.0}
+
+    looking = Horizons(nosy, remember=lambda _, told: told)
+
+    def program(horizons: Horizons) -> Callable[[Callable[[Hashable], float]], Tokens]:
+        return decoder(target, draft, horizons, (2,), 3, target_tokens_by_position, agreement)
+
+    def pair(uniform: Callable[[Hashable], float]) -> Tokens:
+        return program(looking)(uniform) + program(fixed(0))(uniform)
+
+    law = run_law(pair, 2)
+    assert all(text[:3] == text[3:] for text in law)
+    plain = chain_law(lambda context: target_rows[context[-1]], (2,), 3)
+    assert distance({text[:3]: weight for text, weight in law.items()}, plain) <= TOLERANCE
 
 
 def test_streams_use_the_scheme_shown_exact() -> None:

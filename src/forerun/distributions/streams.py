@@ -70,3 +70,14 @@ class Streams:
         counter = np.array([0, position, purpose, self._sample], dtype=np.uint64)
         raw = np.random.Philox(key=self._key, counter=counter).random_raw(count)
         return torch.from_numpy((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+    def first_uniforms(self, purpose: Purpose, position: int, count: int) -> Float64[Tensor, " count"]:
+        """The first numbers of the streams of ``count`` positions in a row: each belongs to its position for good.
+
+        Args:
+            purpose: What they decide.
+            position: Absolute index of the first of them, 0 or more.
+            count: How many positions.
+        """
+        firsts = [self.uniforms(purpose, place, 1) for place in range(position, position + count)]
+        return torch.cat(firsts) if firsts else torch.empty(0, dtype=torch.float64)

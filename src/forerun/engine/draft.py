@@ -114,10 +114,12 @@ class ChainDraft(Draft):
         proposal = self._proposal
         drafts = proposal.token_ids.tolist()
         paths = [drafts[:length] for length in range(len(drafts) + 1)]
+        if self._rule.draws_as_plain_decoding:
+            uniforms = streams.first_uniforms(Purpose.EMIT, position, proposal.horizon)
+        else:
+            uniforms = streams.uniforms(Purpose.ACCEPT, position, proposal.horizon)
         outcome = self._rule.verify(
-            laws_met(logits, processing, paths, parents=range(-1, len(drafts) - 1)),
-            proposal,
-            uniforms=streams.uniforms(Purpose.ACCEPT, position, proposal.horizon),
+            laws_met(logits, processing, paths, parents=range(-1, len(drafts) - 1)), proposal, uniforms=uniforms
         )
         return Verdict(
             kept=tuple(range(1, outcome.accepted + 1)),

@@ -15,10 +15,11 @@ from forerun.verification.rule import Rule, Truncation
 def agreement(target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " horizon"]) -> Outcome:
     """Draws the target's token at every draft position; keeps while the draft says the same, then emits the other one.
 
-    Every token that comes out is a fresh draw from the target, so the output law is the target's whatever the draft
-    is, however it came about, and wherever it was cut. The price is acceptance: a draft token x stands with
-    probability ``target(x)``, on average ``sum_v target(v) * draft(v)``, which is less than the overlap unless one of
-    the laws is one-hot.
+    Every token that comes out is a draw from the target, so the output law is the target's whatever the draft is,
+    however it came about, and wherever it was cut. In the engine it is the very draw of plain decoding: under one seed
+    the answer is the same text at every horizon (as far as passes of different widths round alike). The price is
+    acceptance: a draft token x stands with probability ``target(x)``, on average ``sum_v target(v) * draft(v)``, which
+    is less than the overlap unless one of the laws is one-hot.
 
     Args:
         target: ``horizon + 1`` rows; row j is the target's law after the context and the first j draft tokens.
@@ -82,6 +83,11 @@ class Agreement(Rule):
     @property
     def exact(self) -> bool:
         """Yes, for every draft and every truncation of it."""
+        return True
+
+    @property
+    def draws_as_plain_decoding(self) -> bool:
+        """Yes: nobody learns what the target would have drawn after the first disagreement."""
         return True
 
     @property

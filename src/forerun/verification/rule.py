@@ -54,6 +54,15 @@ class AnyRule(ABC):
 class Rule(AnyRule):
     """Decides which draft tokens of a chain stand."""
 
+    @property
+    def draws_as_plain_decoding(self) -> bool:
+        """Whether ``uniforms`` are the numbers with which plain decoding draws the tokens at these positions.
+
+        Only for a rule whose ``accepted`` tells nothing of the numbers behind the first rejection: they serve again.
+        The answer to a seed is then the same text whatever is drafted and however much of it.
+        """
+        return False
+
     @abstractmethod
     def verify(self, target: Law, proposal: Proposal, *, uniforms: Float64[Tensor, " horizon"]) -> Outcome:
         """Tests a proposal.
@@ -61,5 +70,6 @@ class Rule(AnyRule):
         Args:
             target: ``horizon + 1`` rows; row j is the target's law after the context and the first j draft tokens.
             proposal: The draft tokens and their law.
-            uniforms: One fresh number in [0, 1) per draft token, shared with no other decision.
+            uniforms: One fresh number in [0, 1) per draft token, shared with no other decision; see
+                ``draws_as_plain_decoding`` for the exception.
         """
