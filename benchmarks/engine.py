@@ -30,7 +30,7 @@ from transformers.generation.candidate_generator import PromptLookupCandidateGen
 from benchmarks.timing import machine, spread
 from forerun import load_target
 from forerun.distributions import PointLaw, Processing, SamplingParams
-from forerun.drafters import Dependence, Drafter, DrafterSession, DraftModel, Need, Saving
+from forerun.drafters import Dependence, Drafter, DrafterSession, DraftModel, DraftStop, Need, Saving
 from forerun.engine import generate, generate_batch
 from forerun.evaluation.paired import SpeedPair, speed_ratio
 from forerun.models import EMBEDDED_TARGET, TransformersTarget
@@ -252,7 +252,13 @@ class TransformersLookupSession(DrafterSession):
         self._tokens = torch.cat([self._tokens, token_ids])
 
     def propose(
-        self, last_token: int, horizon: int, processing: Processing, *, uniforms: Float[Tensor, " horizon"]
+        self,
+        last_token: int,
+        horizon: int,
+        processing: Processing,
+        *,
+        uniforms: Float[Tensor, " horizon"],
+        stop: DraftStop | None = None,
     ) -> Proposal:
         """What transformers would draft."""
         generator = PromptLookupCandidateGenerator(num_output_tokens=horizon, max_length=1 << 30)

@@ -15,12 +15,18 @@ from tests.support.networks import provenance, random_network, whole
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds ``target``, ``small`` (same tokenizer), ``renamed`` (two ids swapped), ``short`` and ``drafter``."""
+    """Holds ``target`` and ``drafter``.
+
+    Models: ``small`` (same tokenizer), ``renamed`` (two ids swapped), ``short`` (16 positions), ``fewer`` (tokens).
+    """
     folder = tmp_path_factory.mktemp("made")
     write_model(folder / "target", FAMILIES["llama"](), seed=0)
     write_model(folder / "small", FAMILIES["llama-tied"](), seed=1)
     shutil.copytree(folder / "target", folder / "renamed")
     swap_ids(folder / "renamed" / "tokenizer.json", 270, 271)
+    short = FAMILIES["llama-tied"]()
+    short.max_position_embeddings = 16
+    write_model(folder / "short", short, seed=1)
     fewer = FAMILIES["llama"]()
     fewer.vocab_size = 299
     write_model(folder / "fewer", fewer)

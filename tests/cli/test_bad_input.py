@@ -83,6 +83,22 @@ def test_a_drafter_made_for_another_tokenizer_names_the_first_id(made: Path) -> 
     assert_refused(finished, "has 300 tokens, .* has 299")
 
 
+def test_a_draft_vocabulary_that_cannot_be_had(made: Path, target_folder: Path, work: Path) -> None:
+    """Catches a choice that is silently empty, cut or ignored."""
+    model = f"model:{made / 'small'}"
+    (work / "empty.txt").write_text("", encoding="utf-8")
+    (work / "rows.jsonl").write_text('{"ids": [1]}\n', encoding="utf-8")
+    for drafter, word, complaint in (
+        ("none", "40", "--draft-vocab prunes the head of a draft model; --drafter is none"),
+        (model, "301", r"size 301 must lie in 1\.\.300"),
+        (model, "nowhere.txt", "nowhere.txt cannot be read as text"),
+        (model, "empty.txt:3", "empty.txt holds no tokens to count"),
+        (model, "rows.jsonl", "rows.jsonl: a row has no list answer_ids"),
+    ):
+        finished = forerun("generate", "hi", "--target", target_folder, "--drafter", drafter, "--draft-vocab", word)
+        assert_refused(finished, complaint)
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 

@@ -38,7 +38,7 @@ def test_plain_decoding_is_what_the_engine_says(target_folder: Path, target: Tra
     assert (found["rounds"], found["drafted"], found["tau"]) == (19, 0, 1.0)
 
 
-@pytest.mark.parametrize("kind", ["none", "prompt-lookup", "model", "dspark"])
+@pytest.mark.parametrize("kind", ["none", "prompt-lookup", "suffix-lookup", "model", "dspark"])
 @pytest.mark.parametrize("horizon", ["amtp", "0", "3"])
 def test_greedy_text_is_the_same_however_it_is_drafted(
     made: Path, target_folder: Path, kind: str, horizon: str
@@ -54,6 +54,39 @@ def test_greedy_text_is_the_same_however_it_is_drafted(
     assert found["token_ids"] == plain["token_ids"] and found["text"] == plain["text"]
     assert found["emitted"] == len(found["token_ids"]) - 1 == found["rounds"] + found["accepted"]
     assert (found["drafted"] > 0) == (horizon == "3") or horizon == "amtp"
+
+
+def test_a_draft_model_may_know_a_part_of_the_vocabulary(made: Path, target_folder: Path, tmp_path: Path) -> None:
+    """Catches an option that is read and not used, and a map that is not told; the greedy text stays the same."""
+    (tmp_path / "words.txt").write_text("the cat sat on the mat", encoding="utf-8")
+    (tmp_path / "answers.jsonl").write_text('{"answer_ids": [7, 7, 9]}\n{"answer_ids": [7, 11]}\n', encoding="utf-8")
+    options = ["--horizon", "3", "--temperature", "0", "--max-new-tokens", "16", "--target", str(target_folder)]
+    plain = answer(target_folder, "--drafter", "none", "--temperature", "0", "--max-new-tokens", "16")
+    for word, told in (
+        (
+            str(tmp_path / "words.txt"),
+            r"draft vocabulary: \d+ of 300 tokens, 100\.00 % of words\.txt, map [0-9a-f]{12}",
+        ),
+        (f"{tmp_path / 'answers.jsonl'}:2", r"2 of 300 tokens, 60\.00 % of answers\.jsonl"),  # 7 and the stop id
+        ("40", r"40 of 300 tokens, the lowest ids"),
+    ):
+        finished = forerun(
+            "generate", PROMPT, "--drafter", f"model:{made / 'small'}", "--draft-vocab", word, "--json", *options
+        )
+        assert finished.code == 0 and re.search(told, " ".join(finished.err.split())), finished.err
+        found = json.loads(finished.out)
+        assert found["token_ids"] == plain["token_ids"] and found["drafted"] > 0
+
+
+def test_rounds_beyond_the_drafters_positions_are_told(made: Path, target_folder: Path) -> None:
+    """C31 from the outside."""
+    options = ["--horizon", "3", "--temperature", "0", "--max-new-tokens", "40", "--target", str(target_folder)]
+    word = f"model:{made / 'short'}"
+    finished = forerun("generate", PROMPT, "--raw", "--drafter", word, *options)
+    found = json.loads(forerun("generate", PROMPT, "--raw", "--drafter", word, "--json", *options).out)
+    assert found["rounds_beyond_drafter"] == found["rounds_without_drafts"] > 10
+    told = f"{found['rounds_beyond_drafter']} rounds without drafts beyond the drafter's last position"
+    assert told in " ".join(finished.err.split())
 
 
 def test_the_target_drafts_for_itself_without_a_mistake(target_folder: Path) -> None:

@@ -16,9 +16,11 @@ from forerun.drafters import (
     MaskTokenModel,
     MaskTokenRiders,
     NetworkDrafter,
+    PastOutputs,
     PromptLookup,
     ProposalPolicy,
     RidingSession,
+    SuffixLookup,
 )
 from forerun.engine import generate
 from forerun.models import TargetCache, TransformersTarget, tiny_target
@@ -51,9 +53,25 @@ def mask_model(policy: ProposalPolicy = ProposalPolicy.SAMPLE) -> MaskTokenModel
     return MaskTokenModel(small, add_mask(small), target(), max_horizon=4, policy=policy)
 
 
+def remembering(max_horizon: int, max_match: int, *outputs: list[int]) -> SuffixLookup:
+    """Draws from what followed in these outputs and in the request."""
+    past = PastOutputs(max_match=max_match)
+    for output in outputs:
+        past.add(output)
+    return SuffixLookup(
+        VOCAB, max_match=max_match, max_horizon=max_horizon, match_factor=None, min_probability=0.0,
+        policy=ProposalPolicy.SAMPLE, past=past,
+    )  # fmt: skip
+
+
 MAKERS: dict[str, Callable[[], Drafter]] = {
     "PromptLookup": lambda: PromptLookup(VOCAB, max_horizon=4),
+    "SuffixLookup": lambda: SuffixLookup(VOCAB, max_horizon=4),
+    "SuffixLookup, drawn": lambda: remembering(4, 8, [1, 4, 2, 5, 0, 1], [1, 4, 2, 3, 3, 0, 5, 5]),
     "DraftModel": lambda: DraftModel(tiny_target(seed=1, vocab_size=VOCAB, hidden_size=16), target(), max_horizon=4),
+    "DraftModel, pruned": lambda: DraftModel(
+        tiny_target(seed=1, vocab_size=VOCAB, hidden_size=16), target(), max_horizon=4, vocabulary=every_other(target())
+    ),
     "NetworkDrafter, pruned": lambda: tiny_drafter(target(), vocabulary=every_other(target())),
     "NetworkDrafter, argmax": lambda: tiny_drafter(target(), policy=ProposalPolicy.ARGMAX),
     **{f"NetworkDrafter, {kind}": partial(tiny_drafter, target(), kind=kind) for kind in CONFIGS},
@@ -216,6 +234,9 @@ DRAWING: dict[str, Callable[[], Drafter]] = {
     ),
     "NetworkDrafter": lambda: tiny_drafter(target(), vocabulary=every_other(target()), block=BLOCK_OF_MANY),
     "MaskTokenRiders": lambda: MaskTokenRiders(target(), mask(), max_horizon=BLOCK_OF_MANY),
+    "SuffixLookup": lambda: remembering(
+        BLOCK_OF_MANY, 2, torch.randint(VOCAB, (300,), generator=torch.Generator().manual_seed(SEED)).tolist()
+    ),
 }
 
 

@@ -42,6 +42,16 @@ def test_rare_data_still_fill_the_vocabulary() -> None:
     assert DraftVocabulary.most_frequent(counts, 1).coverage(torch.zeros(10, dtype=torch.int64)) == 0.0
 
 
+def test_some_tokens_are_kept_whatever_their_counts() -> None:
+    """Catches an end of answers that can never be drafted, because plain text has none; and a size it outgrows."""
+    counts = torch.tensor([5, 0, 7, 0, 9])
+    assert DraftVocabulary.most_frequent(counts, 3, always=(3,)).target_ids.tolist() == [2, 3, 4]
+    assert DraftVocabulary.most_frequent(counts, 3, always=(4, 4)).target_ids.tolist() == [0, 2, 4]
+    assert counts.tolist() == [5, 0, 7, 0, 9]
+    with pytest.raises(ForerunError, match="size 1 is below the 2 ids"):
+        DraftVocabulary.most_frequent(counts, 1, always=(3, 1))
+
+
 @given(counts=st.lists(st.integers(0, 3), min_size=1, max_size=12), data=st.data())
 def test_the_most_frequent_tokens_are_kept(counts: list[int], data: st.DataObject) -> None:
     """By definition: no token outside is more frequent than one inside, and equal ones go by the lower id."""

@@ -18,6 +18,7 @@ def record(*, horizon: int, drafted: int, accepted: int, emitted: int, seconds: 
         drafted=drafted,
         depth=drafted,
         riders=0,
+        beyond_drafter=False,
         cut_short=False,
         accepted=accepted,
         token_ids=(7,) * emitted,

@@ -94,7 +94,8 @@ def test_a_drafter_with_a_shorter_context_stops_drafting() -> None:
     # 4 tokens stand before the first round; three rounds of 4 reach the drafter's 16, then 17 tokens are left
     assert [record.drafted for record in generation] == [3, 3, 3] + [0] * 17
     assert generation.totals.accepted == 9
-    assert generation.totals.rounds_without_drafts == 17
+    assert generation.totals.rounds_without_drafts == generation.totals.rounds_beyond_drafter == 17
+    assert [record.beyond_drafter for record in generation] == [False] * 3 + [True] * 17
 
 
 def test_the_context_ends_the_answer() -> None:

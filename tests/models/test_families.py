@@ -120,6 +120,18 @@ def test_embedding_head_and_final_norm_are_the_models_own(case: Case) -> None:
     assert (target.max_positions, target.stop_ids, target.dtype) == (128, (1,), torch.float64)
 
 
+def test_some_rows_of_the_head_give_those_logits(case: Case) -> None:
+    """Catches a head without its bias, scale or cap, rows in another order, and a view that narrows the whole model."""
+    kept, target = torch.tensor([5, 0, 299, 37]), case.target
+    narrow = target.with_head_rows(kept)
+    assert (narrow.vocab_size, len(narrow.head_weight)) == (4, 4)
+    found = narrow.forward(IDS, narrow.new_cache()).logits
+    torch.testing.assert_close(found, case.logits[:, kept], rtol=0, atol=case.close)
+    whole = target.forward(IDS[:4], target.new_cache()).logits
+    torch.testing.assert_close(whole, case.logits[:4], rtol=0, atol=case.close)
+    assert narrow.layers[0] is target.layers[0]
+
+
 def test_teaching_gives_what_the_head_reads(case: Case) -> None:
     """Catches a final hidden state before the norm or of another row."""
     step = case.target.teach(IDS, captured=(1,))

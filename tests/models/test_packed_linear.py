@@ -83,3 +83,17 @@ def test_float64_is_never_packed() -> None:
     nn.Module.to(model, torch.float64)
     assert TransformersTarget(model, None, name="exact", optimize=True).packed_linears == 0
     assert tiny_target().packed_linears == 0
+
+
+def test_rows_of_a_head_are_packed_as_the_whole_one_is() -> None:
+    """Catches a narrow head that is slower than the whole one, one of the whole size, and a lost bias."""
+    plain = TransformersTarget(random_model(FAMILIES["phi3"]()), None, name="eager")
+    plain.model.get_output_embeddings().bias = nn.Parameter(torch.randn(plain.vocab_size))
+    target = TransformersTarget(plain.model, None, name="packed", optimize=True)
+    kept = torch.arange(0, target.vocab_size, 7)
+    narrow = target.with_head_rows(kept)
+    head = narrow.model.get_output_embeddings()
+    assert isinstance(head, PackedLinear) and head.out_features == len(kept) and narrow.packed_linears == 1
+    ids = torch.arange(9)
+    expected = target.forward(ids, target.new_cache()).logits[:, kept]
+    torch.testing.assert_close(narrow.forward(ids, narrow.new_cache()).logits, expected, rtol=0, atol=ROUNDING)

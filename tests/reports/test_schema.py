@@ -90,6 +90,7 @@ def test_a_stop_within_accepted_tokens_leaves_no_target_token() -> None:
     ("changes", "message"),
     [
         ({"accepted_tokens": 181}, "181 tokens accepted, but only 180 drafted"),
+        ({"rounds_without_drafts": 3, "rounds_beyond_drafter": 4}, "4 rounds beyond the drafter, 3 without drafts"),
         ({"accepted_by_position": (90, 60)}, "same length"),
         ({"accepted_by_position": (90, 81, 0)}, "position 2"),
         ({"rounds": -1}, "greater than or equal to 0"),

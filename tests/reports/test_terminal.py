@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console, RenderableType
 
-from forerun.reports import coloured_answer, demo_tables
+from forerun.reports import coloured_answer, demo_tables, warnings
 from forerun.reports.schema import TraceRound
 from forerun.reports.terminal import DRAFT_STYLE, TARGET_STYLE
 from tests.reports.sample import FASTER, SLOWER, UNCLEAR, answer_trace, arm_run, demo_result
@@ -39,6 +39,16 @@ def test_one_table_for_each_temperature() -> None:
     runs = (arm_run("plain"), arm_run("plain", temperature=1.0))
     assert [table.title for table in demo_tables(demo_result(runs=runs))] == ["Temperature 0 (greedy)", "Temperature 1"]
     assert demo_tables(demo_result(runs=())) == ()
+
+
+def test_rounds_beyond_the_drafter_are_told() -> None:
+    """C31. Would catch a drafter whose positions end in the middle of the answers, and nobody is told."""
+    short = arm_run().model_copy(update={"rounds_without_drafts": 20, "rounds_beyond_drafter": 17})
+    result = demo_result(runs=(arm_run("plain"), short))
+    told = "Temperature 0 (greedy), all: AMTP: 17 of 100 rounds ran without drafts beyond the drafter's last position."
+    (table,) = demo_tables(result)
+    assert told in " ".join(shown(table, 80).split())
+    assert told in warnings(result)
 
 
 def test_names_are_shown_as_they_are() -> None:

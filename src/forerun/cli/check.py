@@ -43,7 +43,7 @@ def exactness(
     target: Target = EMBEDDED_TARGET.name,
     dtype: Dtype = "float32",
     drafter: Annotated[
-        str, typer.Option(help="auto (the shipped one), prompt-lookup, a drafter folder, or model:NAME.")
+        str, typer.Option(help="auto (the shipped one), prompt-lookup, suffix-lookup, a drafter folder, or model:NAME.")
     ] = "auto",
     optimize: Annotated[bool, typer.Option(help="Lay weights out for narrow verification passes.")] = True,
     prompts: Annotated[int | None, typer.Option(help="How many of the shipped prompts; default 3.")] = None,

@@ -31,8 +31,19 @@ def generate(
     target: Target = EMBEDDED_TARGET.name,
     dtype: Dtype = "float32",
     drafter: Annotated[
-        str, typer.Option(help="auto (the shipped one), none, prompt-lookup, a drafter folder, or model:NAME.")
+        str,
+        typer.Option(
+            help="auto (the shipped one), none, prompt-lookup, suffix-lookup, a drafter folder, or model:NAME."
+        ),
     ] = "auto",
+    draft_vocab: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|SIZE|FILE:SIZE",
+            help="Tokens that --drafter model:NAME drafts: those of a text file, the SIZE most frequent of it, or the "
+            "SIZE lowest ids. The rest of its head is not computed.",
+        ),
+    ] = None,
     horizon: Annotated[str, typer.Option(help="Tokens to draft each round, or amtp.")] = "amtp",
     rule: Annotated[str, typer.Option(help=f"Which draft tokens stand: {', '.join(RULES)}.")] = "token-level",
     lossy: Annotated[bool, typer.Option("--lossy", help="Allow a rule that changes the output law.")] = False,
@@ -60,7 +71,7 @@ def generate(
     if not all(text.strip() for text in texts):
         raise ForerunError("the prompt is empty; give some text")
     model = load_target(target, dtype=dtype, optimize=optimize)
-    proposer = pick_drafter(drafter, model, optimize=optimize)
+    proposer = pick_drafter(drafter, model, optimize=optimize, draft_vocab=draft_vocab)
     if proposer is None and policy is None:
         policy = 0
     batch = generate_batch(
@@ -102,6 +113,7 @@ def _summary(answer: Generation) -> dict[str, Any]:
         "tokens_per_second": totals.tokens_per_second,
         "rounds": totals.rounds,
         "rounds_without_drafts": totals.rounds_without_drafts,
+        "rounds_beyond_drafter": totals.rounds_beyond_drafter,
         "rounds_cut_short": totals.rounds_cut_short,
         "drafted": totals.drafted,
         "accepted": totals.accepted,
@@ -132,10 +144,12 @@ def _print_totals(batch: BatchGeneration, rule: str) -> None:
     tau, speed = totals.tau, totals.tokens_per_second
     if tau is None or speed is None:
         return
+    beyond = totals.rounds_beyond_drafter
+    limit = f", {beyond} rounds without drafts beyond the drafter's last position" if beyond else ""
     endings = ", ".join(dict.fromkeys(str(answer.finish) for answer in batch.answers))
     Console(stderr=True).print(
         f"{totals.emitted + len(batch.answers)} tokens, {totals.rounds} rounds, tau {tau:.2f}, {speed:.1f} tokens/s "
-        f"(prefill excluded), ended by {endings}{'' if batch.exact else f', not exact: rule {rule}'}",
+        f"(prefill excluded), ended by {endings}{limit}{'' if batch.exact else f', not exact: rule {rule}'}",
         style="dim",
     )
 

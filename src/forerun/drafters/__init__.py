@@ -26,11 +26,13 @@ from forerun.drafters.mask_token import MaskTokenModel, MaskTokenRiders
 from forerun.drafters.medusa import MedusaConfig, MedusaNetwork
 from forerun.drafters.network import Borrowed, DraftContext, DraftNetwork, DraftStates, Head, OpenBlock, PlainHead
 from forerun.drafters.network_drafter import NetworkDrafter, NetworkSession, ProposalPolicy
+from forerun.drafters.past_outputs import PastOutputs
 from forerun.drafters.prompt_lookup import PromptLookup
 from forerun.drafters.provenance import Provenance
 from forerun.drafters.riders import Riders, RidingSession
 from forerun.drafters.rope import Rope
 from forerun.drafters.stop import DraftStop
+from forerun.drafters.suffix_lookup import SuffixLookup, SuffixLookupSession, SuffixMatch
 from forerun.drafters.tree import TreeDrafter, TreeDrafterSession
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "NetworkDrafter",
     "NetworkSession",
     "OpenBlock",
+    "PastOutputs",
     "PlainHead",
     "PromptLookup",
     "ProposalPolicy",
@@ -72,6 +75,9 @@ __all__ = [
     "Rope",
     "Saving",
     "SlotIndices",
+    "SuffixLookup",
+    "SuffixLookupSession",
+    "SuffixMatch",
     "TreeDrafter",
     "TreeDrafterSession",
     "check_replaceable",

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from forerun.distributions import Processing
 from forerun.drafters.declarations import Dependence, Need, Saving
+from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.drawing import draw_chain
-from forerun.drafters.small_model import SmallModelReader, check_vocabularies
+from forerun.drafters.small_model import SmallModel
 from forerun.drafters.stop import DraftStop
 from forerun.models import Target
 from forerun.verification import Proposal
@@ -25,22 +26,25 @@ class DraftModel(Drafter):
 
     Args:
         model: the small model.
-        target: the model it drafts for; the vocabularies must be the same.
+        target: the model it drafts for; both must share one tokenizer.
         max_horizon: most tokens drafted in one round.
+        vocabulary: the part of the vocabulary that is drafted; ``None`` for all of it. The other rows of the small
+            model's head are not computed, and their tokens come out by the correction that follows a rejection.
 
     Raises:
-        ForerunError: the vocabularies differ in size.
+        ForerunError: the vocabularies differ.
     """
 
-    def __init__(self, model: Target, target: Target, *, max_horizon: int = 16) -> None:
-        check_vocabularies(model, target)
-        self.model = model
+    def __init__(
+        self, model: Target, target: Target, *, max_horizon: int = 16, vocabulary: DraftVocabulary | None = None
+    ) -> None:
+        self.small = SmallModel(model, target, vocabulary)
         self._max_horizon = max_horizon
 
     @property
     def name(self) -> str:
-        """``model:`` and the small model's name."""
-        return f"model:{self.model.name}"
+        """``model:``, the small model's name, and how many tokens it drafts where it is not all of them."""
+        return f"model:{self.small.name}"
 
     @property
     def max_horizon(self) -> int:
@@ -55,7 +59,7 @@ class DraftModel(Drafter):
     @property
     def max_positions(self) -> int | None:
         """The small model's own limit."""
-        return self.model.max_positions
+        return self.small.model.max_positions
 
     @property
     def prefix_consistent(self) -> bool:
@@ -68,16 +72,16 @@ class DraftModel(Drafter):
 
     def new_session(self) -> DraftModelSession:
         """State for one request."""
-        return DraftModelSession(self.model)
+        return DraftModelSession(self.small)
 
 
 @final
 class DraftModelSession(DrafterSession):
     """What the small model has read of one request."""
 
-    def __init__(self, model: Target) -> None:
-        self._vocab_size = model.vocab_size
-        self._reader = SmallModelReader(model)
+    def __init__(self, small: SmallModel) -> None:
+        self._vocab_size = small.vocab_size
+        self._reader = small.new_reader()
 
     @property
     def length(self) -> int:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from forerun.distributions import Law, PointLaw, Processing, UnusableLogits, stack_laws
 from forerun.drafters.declarations import Dependence, Need, Saving
-from forerun.drafters.small_model import SmallModelReader, check_vocabularies
+from forerun.drafters.draft_vocabulary import DraftVocabulary
+from forerun.drafters.small_model import SmallModel
 from forerun.drafters.tree import TreeDrafter, TreeDrafterSession
 from forerun.errors import ForerunError
 from forerun.models import Target
@@ -30,12 +31,13 @@ class DraftModelTree(TreeDrafter):
 
     Args:
         model: the small model.
-        target: the model it drafts for; the vocabularies must be the same.
+        target: the model it drafts for; both must share one tokenizer.
         branching: children of every node at depth 1, 2 and so on; a round of a smaller depth takes the first ones.
         candidates: how siblings are chosen.
+        vocabulary: the part of the vocabulary that is drafted, see ``DraftModel``.
 
     Raises:
-        ForerunError: the vocabularies differ in size, or a depth has no children or more siblings than tokens.
+        ForerunError: the vocabularies differ, or a depth has no children or more siblings than tokens.
     """
 
     def __init__(
@@ -45,21 +47,21 @@ class DraftModelTree(TreeDrafter):
         *,
         branching: tuple[int, ...],
         candidates: Candidates = Candidates.DETERMINISTIC,
+        vocabulary: DraftVocabulary | None = None,
     ) -> None:
-        check_vocabularies(model, target)
-        if not branching or any(not 1 <= count <= model.vocab_size for count in branching):
+        self.small = SmallModel(model, target, vocabulary)
+        if not branching or any(not 1 <= count <= self.small.num_drafted for count in branching):
             raise ForerunError(
                 f"branching is {branching}; give the number of children for each depth, "
-                f"each from 1 to the {model.vocab_size} tokens of the vocabulary"
+                f"each from 1 to the {self.small.num_drafted} tokens of the vocabulary"
             )
-        self.model = model
         self.branching = branching
         self.candidates = candidates
 
     @property
     def name(self) -> str:
         """``model-tree:``, the small model's name and the shape."""
-        return f"model-tree:{self.model.name}:{'x'.join(map(str, self.branching))}"
+        return f"model-tree:{self.small.name}:{'x'.join(map(str, self.branching))}"
 
     @property
     def max_horizon(self) -> int:
@@ -74,7 +76,7 @@ class DraftModelTree(TreeDrafter):
     @property
     def max_positions(self) -> int | None:
         """The small model's own limit."""
-        return self.model.max_positions
+        return self.small.model.max_positions
 
     def max_nodes(self, depth: int) -> int:
         """Sum over depths of the products of the branching up to there."""
@@ -95,7 +97,7 @@ class DraftModelTreeSession(TreeDrafterSession):
 
     def __init__(self, drafter: DraftModelTree) -> None:
         self._drafter = drafter
-        self._reader = SmallModelReader(drafter.model)
+        self._reader = drafter.small.new_reader()
 
     @property
     def length(self) -> int:
@@ -128,7 +130,7 @@ class DraftModelTreeSession(TreeDrafterSession):
             tree.grow(logits, count, processing, uniforms)
         # The drafts may be rejected; the committed tokens come back through extend, so their keys are written again.
         self._reader.back_to(committed)
-        return tree.proposal(self._drafter.model.vocab_size)
+        return tree.proposal(self._drafter.small.vocab_size)
 
 
 @final

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import final
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.errors import ForerunError
@@ -48,16 +49,21 @@ class DraftVocabulary:
         self._draft_ids[ids] = torch.arange(len(ids))
 
     @classmethod
-    def most_frequent(cls, counts: Int[Tensor, " vocab"], size: int) -> DraftVocabulary:
+    def most_frequent(cls, counts: Int[Tensor, " vocab"], size: int, *, always: Sequence[int] = ()) -> DraftVocabulary:
         """The ``size`` most frequent ids; equal counts (zero, too) go to the lower id, so the size is always met.
 
         Args:
             counts: occurrences of each target id in the training answers.
             size: of the draft vocabulary.
+            always: ids that are kept whatever their counts, the target's stop ids for example: plain text has none.
         """
         if not 1 <= size <= len(counts):
             raise ForerunError(f"draft vocabulary size {size} must lie in 1..{len(counts)}")
-        order = torch.argsort(counts, descending=True, stable=True)
+        if len(set(always)) > size:
+            raise ForerunError(f"draft vocabulary size {size} is below the {len(set(always))} ids that it must hold")
+        ranked = counts.clone()
+        ranked[list(always)] = torch.iinfo(counts.dtype).max
+        order = torch.argsort(ranked, descending=True, stable=True)
         return cls(order[:size].sort().values, len(counts))
 
     def __len__(self) -> int:
@@ -67,6 +73,12 @@ class DraftVocabulary:
     def to_draft(self, token_ids: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
         """Draft ids; ``len(self)`` for tokens outside."""
         return self._draft_ids[token_ids]
+
+    def spread(self, logits: Float[Tensor, "rows draft_vocab"]) -> Float[Tensor, "rows vocab"]:
+        """Draft logits in the target's numbering; what cannot be drafted has minus infinity, so probability 0."""
+        wide = logits.new_full((len(logits), self.target_vocab_size), -torch.inf)
+        wide[:, self.target_ids.to(logits.device)] = logits
+        return wide
 
     def offsets(self) -> Int[Tensor, " draft_vocab"]:
         """``target id - draft id`` for every draft id: the ``d2t`` of EAGLE-3 checkpoints."""

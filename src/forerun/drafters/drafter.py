@@ -1,11 +1,14 @@
 """What the engine asks of anything that proposes tokens.
 
 Sharing: a drafter is read-only and may serve many requests; a session holds everything that one request has taught it.
+The one exception is ``end``: a drafter that learns from finished answers takes them in there, for sessions that begin
+later.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -29,6 +32,13 @@ class ProposerSession(ABC):
         """Take in tokens that are committed *and* processed by the target, in order, with the target's features.
 
         Called once after the prompt and once in every round, rounds without drafts included, so there are no holes.
+        """
+
+    def end(self, answer_ids: Sequence[int]) -> None:  # noqa: B027 - most proposers have nothing to do here
+        """The answer is complete, or was cancelled; called once, last. What it teaches may help later requests only.
+
+        Args:
+            answer_ids: every emitted token.
         """
 
 

@@ -14,7 +14,7 @@ from forerun.verification import Proposal
 
 
 def draw_chain(
-    next_logits: Callable[[Sequence[int]], Float[Tensor, "1 vocab"]],
+    next_logits: Callable[[Sequence[int]], Float[Tensor, "1 vocab"] | None],
     horizon: int,
     processing: Processing,
     *,
@@ -30,7 +30,8 @@ def draw_chain(
     legal, for the row was made before the token that it would have drawn.
 
     Args:
-        next_logits: from the drafts so far to the logits of the next; called once for each position, in order.
+        next_logits: from the drafts so far to the logits of the next, or ``None`` to end the draft before it; called
+            once for each position, in order.
         horizon: most tokens.
         processing: of the request.
         vocab_size: of the target.
@@ -45,6 +46,8 @@ def draw_chain(
     cut_short = False
     for place in range(horizon):
         logits = next_logits(drafted)
+        if logits is None:
+            break
         try:
             law = processing.law_after(logits, drafted)
         except UnusableLogits:

@@ -160,10 +160,7 @@ class NetworkSession(DrafterSession):
         block = self._context.open(last_token, horizon)
 
         def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
-            logits = block.logits(drafted)
-            spread = logits.new_full((1, drafter.config.target_vocab_size), -torch.inf)
-            spread[0, drafter.vocabulary.target_ids] = logits  # what cannot be drafted has no probability
-            return spread
+            return drafter.vocabulary.spread(block.logits(drafted)[None])
 
         return draw_chain(
             next_logits,

@@ -104,8 +104,9 @@ def generate_batch(
     sequence 0 of prompt i is what ``generate(..., request=i)`` gives. Rows have horizons of their own, accept as many
     tokens as they do, end when they end, and make room for the next prompt.
 
-    Two limits of "the same alone": batched kernels may round differently in the last bit, and at temperatures above 0 a
-    policy that measures time chooses other horizons in other company. The law is the target's either way.
+    Three limits of "the same alone": batched kernels may round differently in the last bit, and at temperatures above 0
+    a policy that measures time chooses other horizons in other company, and a drafter that learns from finished answers
+    (``SuffixLookup`` with ``past``) drafts other tokens. The law is the target's either way.
 
     Args:
         target: the model whose law the answers follow.

@@ -21,6 +21,7 @@ class RoundTotals:
     Attributes:
         rounds: target verification passes.
         rounds_without_drafts: of them without a drafted token: horizon 0, or a look-up that found nothing.
+        rounds_beyond_drafter: of them without a draft because the drafter cannot handle so late a position.
         rounds_cut_short: of them whose draft ended early because the drafter's logits were no law.
         drafted: tokens proposed.
         accepted: of them accepted by verification, tokens after a stop included.
@@ -34,6 +35,7 @@ class RoundTotals:
 
     rounds: int = 0
     rounds_without_drafts: int = 0
+    rounds_beyond_drafter: int = 0
     rounds_cut_short: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -55,6 +57,7 @@ class RoundTotals:
             total += cls(
                 rounds=1,
                 rounds_without_drafts=int(record.drafted == 0),
+                rounds_beyond_drafter=int(record.beyond_drafter),
                 rounds_cut_short=int(record.cut_short),
                 drafted=record.drafted,
                 accepted=record.accepted,
@@ -75,6 +78,7 @@ class RoundTotals:
         return RoundTotals(
             rounds=self.rounds + other.rounds,
             rounds_without_drafts=self.rounds_without_drafts + other.rounds_without_drafts,
+            rounds_beyond_drafter=self.rounds_beyond_drafter + other.rounds_beyond_drafter,
             rounds_cut_short=self.rounds_cut_short + other.rounds_cut_short,
             drafted=self.drafted + other.drafted,
             accepted=self.accepted + other.accepted,

@@ -47,6 +47,7 @@ class RoundRecord:
         drafted: tokens that the drafter proposed, all branches of a tree counted.
         depth: most of them that could have been accepted: all of a chain, the longest path of a tree.
         riders: tokens that the target read for the next round's draft; none stays in its cache.
+        beyond_drafter: nothing could be drafted, for the drafter cannot handle the position of the first draft.
         cut_short: the drafter's logits stopped being a law (NaN, say) before the horizon was reached.
         accepted: of them accepted by verification, before any stop cuts the round.
         token_ids: emitted: accepted drafts and the correction or bonus, up to a stop.
@@ -63,6 +64,7 @@ class RoundRecord:
     drafted: int
     depth: int
     riders: int
+    beyond_drafter: bool
     cut_short: bool
     accepted: int
     token_ids: tuple[int, ...]

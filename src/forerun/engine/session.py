@@ -126,6 +126,7 @@ class Session:
             logprobs=logprobs,
         )
         self._check_states()
+        self._tell_end()
         return self.prefill
 
     def context(self, *, batch_size: int) -> tuple[RoundContext, float]:
@@ -222,6 +223,7 @@ class Session:
             drafted=len(draft.token_ids),
             depth=draft.depth,
             riders=sum(plan.riders),
+            beyond_drafter=self._beyond_drafter(position),
             cut_short=draft.cut_short,
             accepted=accepted,
             token_ids=tuple(emitted),
@@ -238,12 +240,18 @@ class Session:
         )
         self.records.append(record)
         self._check_states()
+        self._tell_end()
         return record
 
     def cancel(self) -> None:
         """End the answer here; an answer that has ended already stays as it is."""
         if self.finish is None:
             self.finish = Finish.CANCELLED
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self.finish is not None and self._proposer is not None:
+            self._proposer.end(tuple(self._committed[len(self.request.prompt_ids) :]))
 
     def _context(self, batch_size: int) -> RoundContext:
         request = self.request
@@ -283,6 +291,10 @@ class Session:
         riders = self._proposer.board([self._limit(after + accepted) for accepted in range(chain)])
         token_ids, parents = riders.behind(block.token_ids)
         return Block(cache=block.cache, token_ids=token_ids, parents=parents), riders.counts
+
+    def _beyond_drafter(self, position: int) -> bool:
+        drafter = self.request.drafter
+        return drafter is not None and drafter.max_positions is not None and position >= drafter.max_positions
 
     def _draft(self, horizon: int, position: int, stop: DraftStop | None) -> Draft:
         request, proposer = self.request, self._proposer

@@ -211,6 +211,8 @@ def _run(
         "exact": exact,
         "num_prompts": len(answers),
         "rounds": total.rounds,
+        "rounds_without_drafts": total.rounds_without_drafts,
+        "rounds_beyond_drafter": total.rounds_beyond_drafter,
         "emitted_tokens": total.emitted,
         "drafted_tokens": total.drafted,
         "accepted_tokens": total.accepted,

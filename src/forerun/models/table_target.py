@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.models.target import Block, Target, TargetBatch, TargetCache, TargetStep
@@ -131,6 +131,15 @@ class TableTarget(Target):
     def fingerprint(self) -> str:
         """Hash of the empty prefix's law."""
         return hashlib.sha256(self._logits_of(()).numpy().tobytes()).hexdigest()
+
+    def with_head_rows(self, token_ids: Int[Tensor, " kept"]) -> TableTarget:
+        """See :class:`Target`."""
+        return TableTarget(
+            lambda prefix: self._logits_of(prefix)[token_ids],
+            vocab_size=len(token_ids),
+            stop_ids=self._stop_ids,
+            max_positions=self._max_positions,
+        )
 
     def new_batch(self) -> TableBatch:
         """A batch without rows."""

@@ -151,6 +151,14 @@ class Target(ABC):
         """Hash that changes when configuration or weights change."""
 
     @abstractmethod
+    def with_head_rows(self, token_ids: Int[Tensor, " kept"]) -> Target:
+        """The same model with logits of some tokens only, in this order; it still reads every token.
+
+        A head is a large part of a small model, and rows that are left out are not computed. ``vocab_size`` of the
+        result is the number of rows kept.
+        """
+
+    @abstractmethod
     def new_batch(self) -> TargetBatch:
         """A batch without rows."""
 

@@ -20,6 +20,7 @@ from forerun.models.batch_cache import BatchCache
 from forerun.models.extra_tokens import ExtraTokens
 from forerun.models.grouped_attention import GROUPED
 from forerun.models.joint_linear import join_linears
+from forerun.models.narrow_head import rows_of, with_module
 from forerun.models.packed_linear import can_pack, pack_linears
 from forerun.models.recorded_pass import PassOutputs, RecordedPasses, Recorder, cuda_graph
 from forerun.models.rectangle import Rectangle, RowBlock
@@ -170,7 +171,10 @@ class TransformersTarget(Target):
         self.layers = _decoder_layers(model, int(self._config.num_hidden_layers), name)
         self.final_norm = _final_norm(model, name)
         self.embedding_weight: Float[Tensor, "vocab hidden"] = _embedding(model, name)
-        self.head_weight: Float[Tensor, "vocab hidden"] = _head(model, name)
+        head = _head(model, name)
+        self.head_weight: Float[Tensor, "vocab hidden"] = head.weight.detach()
+        self._head_bias = None if head.bias is None else head.bias.detach()
+        self._head_path = next(path for path, module in model.named_modules() if module is head)
         self.extra_tokens = ExtraTokens(self.vocab_size, model.get_input_embeddings(), self.layers)
         self._fingerprint = _fingerprint(model)
         self._stop_ids = _stop_ids(model)
@@ -279,6 +283,15 @@ class TransformersTarget(Target):
     def fingerprint(self) -> str:
         """Hash of configuration and a fixed sample of every weight tensor."""
         return self._fingerprint
+
+    def with_head_rows(self, token_ids: Int[Tensor, " kept"]) -> TransformersTarget:
+        """See :class:`Target`; layers and embeddings are shared, the kept rows of the head are copied."""
+        rows = rows_of(self.head_weight, self._head_bias, token_ids)
+        view = with_module(self.model, self._head_path, rows)
+        narrow = TransformersTarget(view, self._tokenizer, name=self._name, recorder=self._recorder)
+        if self.packed_linears:
+            narrow.packed_linears = pack_linears(view)  # all but the new head are packed already
+        return narrow
 
     def new_batch(self) -> TransformersBatch:
         """A batch without rows."""
@@ -469,11 +482,11 @@ def _embedding(model: PreTrainedModel, name: str) -> Tensor:
     return embedding.weight.detach()
 
 
-def _head(model: PreTrainedModel, name: str) -> Tensor:
+def _head(model: PreTrainedModel, name: str) -> nn.Linear:
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Linear):
         raise ForerunError(f"{name}: it has no language-model head; only causal language models can be targets")
-    return head.weight.detach()
+    return head
 
 
 def _stop_ids(model: PreTrainedModel) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.reports.schema import ArmResult, DemoResult, Trace, TraceRound, Verdict
-from forerun.reports.wording import figure, ratio_figure, temperature_name, verdict_mark
+from forerun.reports.wording import beyond_drafter, figure, ratio_figure, temperature_name, verdict_mark
 
 DRAFT_STYLE = "black on bright_green"
 """Tokens that the drafter proposed and the target accepted."""
@@ -52,9 +52,14 @@ def _table(result: DemoResult, temperature: float) -> Table:
     table.add_column("verdict", min_width=len("≈ no clear"))
     for heading in ("rounds", "mean\nhorizon", "control\nµs/round"):
         table.add_column(heading, justify="right", no_wrap=True)
+    notes: list[str] = []
     for task, runs in result.by_task_at(temperature):
         for run in runs:
+            if run.rounds_beyond_drafter:
+                notes.append(beyond_drafter(run))
             table.add_row(task if run is runs[0] else "", *_cells(run), end_section=run is runs[-1])
+    if notes:
+        table.caption, table.caption_justify = Text("\n".join(notes)), "left"
     return table
 
 

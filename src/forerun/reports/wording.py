@@ -65,7 +65,17 @@ def warnings(result: DemoResult) -> tuple[str, ...]:
         lines.append("Quick run: few prompts and short answers, so intervals are wide.")
     if any(run.arm != PLAIN and run.ratio_to_plain is None for run in result.runs):
         lines.append("Arms with fewer than two prompts paired with plain decoding have no ratio and no verdict.")
+    lines += [beyond_drafter(run) for run in result.runs if run.rounds_beyond_drafter]
     return tuple(lines)
+
+
+def beyond_drafter(run: ArmResult) -> str:
+    """How many rounds went without drafts because the drafter's positions had ended."""
+    where = f"{temperature_name(run.temperature)}, {run.task}: {run.arm}"
+    return (
+        f"{where}: {run.rounds_beyond_drafter} of {run.rounds} rounds ran without drafts beyond the drafter's last "
+        "position."
+    )
 
 
 def pairs(result: DemoResult) -> str:

@@ -87,6 +87,8 @@ class ArmResult(BaseModel):
         exact: whether the output law is the target's; a lossy mode says False.
         num_prompts: answers generated.
         rounds: target verification passes.
+        rounds_without_drafts: of them without a drafted token; None in results from before it was counted.
+        rounds_beyond_drafter: of these because the drafter cannot handle so late a position; None likewise.
         emitted_tokens: tokens those passes emitted, tokens after a stop excluded.
         drafted_tokens: tokens proposed.
         accepted_tokens: proposed tokens accepted.
@@ -105,6 +107,8 @@ class ArmResult(BaseModel):
     exact: bool
     num_prompts: NonNegativeInt
     rounds: NonNegativeInt
+    rounds_without_drafts: NonNegativeInt | None = None
+    rounds_beyond_drafter: NonNegativeInt | None = None
     emitted_tokens: NonNegativeInt
     drafted_tokens: NonNegativeInt
     accepted_tokens: NonNegativeInt
@@ -148,6 +152,11 @@ class ArmResult(BaseModel):
     def _counters_agree(self) -> "ArmResult":
         if self.accepted_tokens > self.drafted_tokens:
             raise ValueError(f"{self.accepted_tokens} tokens accepted, but only {self.drafted_tokens} drafted")
+        if not (self.rounds_beyond_drafter or 0) <= (self.rounds_without_drafts or 0) <= self.rounds:
+            raise ValueError(
+                f"{self.rounds_beyond_drafter} rounds beyond the drafter, {self.rounds_without_drafts} without drafts, "
+                f"{self.rounds} rounds: each must hold the one before"
+            )
         if len(self.accepted_by_position) != len(self.drafted_by_position):
             raise ValueError("accepted_by_position and drafted_by_position must have the same length")
         for position, accepted in enumerate(self.accepted_by_position, start=1):
