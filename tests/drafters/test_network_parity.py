@@ -51,7 +51,10 @@ def trained_logits(own: NetworkDrafter, rows: list[FeatureRow], *, blocks: int =
 
 
 def decoded_laws(own: NetworkDrafter, text: Int[Tensor, " length"], anchor: int) -> Float[Tensor, "slots vocab"]:
-    """Decoding's laws at one anchor, made to draw the tokens of the text: numbers in the middle of their intervals."""
+    """Decoding's laws at one anchor, made to draw the tokens of the text: numbers in the middle of their intervals.
+
+    They end with the first slot that cannot draw the text's token, where a network lists few candidates.
+    """
     session = own.new_session()
     cache = target().new_cache()
     split = anchor // 2  # the context comes in two pieces, as it does in decoding
@@ -66,6 +69,8 @@ def decoded_laws(own: NetworkDrafter, text: Int[Tensor, " length"], anchor: int)
             token = int(text[anchor + slot + 1])
             numbers[slot] = laws[slot, :token].sum() + laws[slot, token] / 2
             assert proposal.token_ids[:slot].tolist() == text[anchor + 1 : anchor + slot + 1].tolist()
+            if laws[slot, token] == 0:
+                break
     return laws
 
 
@@ -83,9 +88,10 @@ def test_training_and_decoding_compute_the_same_laws(kind: str) -> None:
     for block, anchor in enumerate(anchors[0].tolist()):
         if PROMPT_LENGTH <= anchor < len(TEXT) - BLOCK and anchor % 4 == 0:
             found = decoded_laws(own, TEXT, anchor)
-            torch.testing.assert_close(probs[block].double(), found, rtol=0, atol=ROUNDING, msg=f"anchor {anchor}")
-            checked += 1
-    assert checked >= 7
+            expected = probs[block, : len(found)].double()
+            torch.testing.assert_close(found, expected, rtol=0, atol=ROUNDING, msg=f"anchor {anchor}")
+            checked += len(found)
+    assert checked >= (7 * BLOCK if own.network.candidates is None else 2 * BLOCK)
 
 
 def test_a_pruned_vocabulary_is_the_same_in_training_and_decoding(kind: str) -> None:
@@ -98,7 +104,8 @@ def test_a_pruned_vocabulary_is_the_same_in_training_and_decoding(kind: str) -> 
     logits, anchors = trained_logits(own, [taught])
     block = anchors[0].tolist().index(anchor)
     found = decoded_laws(own, text, anchor)
-    torch.testing.assert_close(logits[0, block].softmax(-1).double(), found[:, ::2], rtol=0, atol=ROUNDING)
+    expected = logits[0, block, : len(found)].softmax(-1).double()
+    torch.testing.assert_close(found[:, ::2], expected, rtol=0, atol=ROUNDING)
     assert float(found[:, 1::2].abs().max()) == 0.0
 
 

@@ -7,6 +7,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from forerun.drafters import (
+    DFlash2Config,
+    DFlashConfig,
     DrafterConfig,
     DraftNetwork,
     DraftVocabulary,
@@ -111,6 +113,34 @@ def tiny_eagle3(
     )
 
 
+def tiny_dflash(
+    target: TransformersTarget, draft_vocab_size: int, block: int, *, window: int | None = None
+) -> DFlashConfig:
+    """Two layers over the outputs of the target's layers 0 and 1."""
+    return DFlashConfig(
+        hidden_size=target.hidden_size,
+        target_vocab_size=target.vocab_size,
+        captured_layers=(0, 1),
+        num_layers=2,
+        layer=tiny_layer(window=window),
+        block_size=block,
+        draft_vocab_size=draft_vocab_size,
+        max_positions=target.max_positions,
+    )
+
+
+def tiny_dflash2(target: TransformersTarget, draft_vocab_size: int, block: int) -> DFlash2Config:
+    """The same with mixed slots, and paths through three quarters of the vocabulary."""
+    shared = tiny_dflash(target, draft_vocab_size, block).model_dump(exclude={"architecture", "layer"})
+    return DFlash2Config(
+        **shared,
+        layer=tiny_layer(),
+        convolution_group_size=4,
+        selector_rank=5,
+        candidates=max(1, 3 * draft_vocab_size // 4),
+    )
+
+
 CONFIGS: dict[str, Callable[[TransformersTarget, int, int], DrafterConfig]] = {
     "dspark": tiny_dspark,
     "dspark, gated": lambda target, vocab, block: tiny_dspark(
@@ -122,6 +152,9 @@ CONFIGS: dict[str, Callable[[TransformersTarget, int, int], DrafterConfig]] = {
     "eagle3, later norms": lambda target, vocab, block: tiny_eagle3(target, vocab, block, later_norms=True),
     "eagle3, DeepSpec": lambda target, vocab, block: tiny_eagle3(target, vocab, block, own_head=False, head_norms=True),
     "eagle3, window": lambda target, vocab, block: tiny_eagle3(target, vocab, block, window=3),
+    "dflash": tiny_dflash,
+    "dflash, window": lambda target, vocab, block: tiny_dflash(target, vocab, block, window=6),
+    "dflash2": tiny_dflash2,
     "medusa": tiny_medusa,
     "medusa, own heads": lambda target, vocab, block: tiny_medusa(target, vocab, block, num_blocks=2, own_heads=True),
 }

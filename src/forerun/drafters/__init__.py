@@ -14,6 +14,8 @@ from forerun.drafters.checkpoint import (
 )
 from forerun.drafters.config import DrafterConfig
 from forerun.drafters.declarations import Dependence, Need, Saving
+from forerun.drafters.dflash import DFlashConfig, DFlashNetwork
+from forerun.drafters.dflash2 import DFlash2Config, DFlash2Network
 from forerun.drafters.draft_model import DraftModel
 from forerun.drafters.draft_model_tree import DraftModelTree
 from forerun.drafters.draft_vocabulary import DraftVocabulary
@@ -38,6 +40,10 @@ from forerun.drafters.tree import TreeDrafter, TreeDrafterSession
 __all__ = [
     "BlockInputs",
     "Borrowed",
+    "DFlash2Config",
+    "DFlash2Network",
+    "DFlashConfig",
+    "DFlashNetwork",
     "DSparkConfig",
     "DSparkNetwork",
     "Dependence",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from forerun.drafters.config import DrafterConfig
+from forerun.drafters.dflash import DFlashConfig, DFlashNetwork
+from forerun.drafters.dflash2 import DFlash2Config, DFlash2Network
 from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
 from forerun.drafters.eagle3 import Eagle3Config, Eagle3Network
 from forerun.drafters.medusa import MedusaConfig, MedusaNetwork
 from forerun.drafters.network import DraftNetwork
 
 CONFIGS: dict[str, type[DrafterConfig]] = {
+    "dflash": DFlashConfig,
+    "dflash2": DFlash2Config,
     "dspark": DSparkConfig,
     "eagle3": Eagle3Config,
     "medusa": MedusaConfig,
@@ -18,6 +22,10 @@ CONFIGS: dict[str, type[DrafterConfig]] = {
 def network_of(config: DrafterConfig) -> DraftNetwork:
     """An untrained network of this shape."""
     match config:
+        case DFlashConfig():
+            return DFlashNetwork(config)
+        case DFlash2Config():
+            return DFlash2Network(config)
         case DSparkConfig():
             return DSparkNetwork(config)
         case Eagle3Config():

@@ -91,13 +91,15 @@ class Backbone(nn.Module):
         self,
         inputs: BlockInputs,
         embedding: Float[Tensor, "vocab hidden"],
+        *,
+        slots: int,
         arounds: list[tuple[Around, Around]] | None = None,
     ) -> Float[Tensor, "rows blocks slots hidden"]:
-        """Hidden states of teacher-forced blocks."""
+        """Hidden states of teacher-forced blocks of ``slots`` inputs."""
         context = self.context(inputs.features, 0)
-        visible = block_visibility(inputs.anchors, length=inputs.length, slots=inputs.slots, window=self.shape.window)
+        visible = block_visibility(inputs.anchors, length=inputs.length, slots=slots, window=self.shape.window)
         anchors = embedding[inputs.previous[:, :, 0]]
-        return self.block(context, anchors, inputs.anchors, inputs.slots, visible, arounds)
+        return self.block(context, anchors, inputs.anchors, slots, visible, arounds)
 
     @property
     def _stack(self) -> list[BackboneLayer]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -19,11 +19,11 @@ from forerun.drafters.attention import LayerShape
 from forerun.drafters.backbone import Backbone, BackboneContext
 from forerun.drafters.block_inputs import BlockInputs
 from forerun.drafters.config import DrafterConfig
-from forerun.drafters.declarations import Dependence, Need, Saving
+from forerun.drafters.declarations import Dependence
 from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.markov import MarkovKind, markov_head
-from forerun.drafters.network import Borrowed, DraftContext, DraftNetwork, DraftStates, Head, OpenBlock
-from forerun.drafters.starting_weights import draw_weights
+from forerun.drafters.network import Borrowed, DraftStates, Head, OpenBlock
+from forerun.drafters.parallel import ParallelContext, ParallelNetwork
 from forerun.models import TransformersTarget
 
 
@@ -50,7 +50,7 @@ class DSparkConfig(DrafterConfig):
 
 
 @final
-class DSparkNetwork(DraftNetwork):
+class DSparkNetwork(ParallelNetwork):
     """Trainable part of the drafter.
 
     Args:
@@ -87,17 +87,11 @@ class DSparkNetwork(DraftNetwork):
         """On the token before; the recurrent head carries all of them."""
         return Dependence.FULL if self._config.markov_head == "rnn" else Dependence.FIRST_ORDER
 
-    prefix_consistent = True
-    saving = Saving.BOTH
-    needs = frozenset({Need.FEATURES, Need.EMBEDDING, Need.HEAD})
-
     def initialise(
         self, target: TransformersTarget, vocabulary: DraftVocabulary, *, generator: torch.Generator
     ) -> None:
         """The Markov term starts as no correction, the final norm as the target's, so that slots speak to its head."""
-        draw_weights(self, generator=generator, zeros=("markov_next",))
-        with torch.no_grad():
-            self.backbone.final_norm.weight.copy_(target.final_norm_weight)
+        self.draw(target, generator=generator, zeros=("markov_next",))
 
     def calibrate(self, temperatures: Float[Tensor, " slots"]) -> None:
         """See :class:`DraftNetwork`."""
@@ -109,7 +103,7 @@ class DSparkNetwork(DraftNetwork):
 
     def teach(self, inputs: BlockInputs, borrowed: Borrowed) -> DraftStates:
         """See :class:`DraftNetwork`. The confidence head learns to read the backbone; it does not bend it."""
-        hidden = self.backbone.taught(inputs, borrowed.embedding)
+        hidden = self.backbone.taught(inputs, borrowed.embedding, slots=inputs.slots)
         before = self.markov_previous(borrowed.vocabulary.to_draft(inputs.previous))
         confidence = self.confidence_logits(hidden.detach(), before) if self._config.confidence_head else None
         return DraftStates(terms=(hidden, self.markov.run(before, hidden)), confidence=confidence)
@@ -122,32 +116,18 @@ class DSparkNetwork(DraftNetwork):
         logits: Tensor = self.confidence(read)
         return logits[..., 0]
 
-    def new_context(self, borrowed: Borrowed, heads: Sequence[Head]) -> DSparkContext:
+    def new_context(self, borrowed: Borrowed, heads: Sequence[Head]) -> ParallelContext:
         """See :class:`DraftNetwork`."""
-        return DSparkContext(self, borrowed, heads)
 
+        def open_block(anchor: int, hidden: Tensor) -> DSparkBlock:
+            return DSparkBlock(self, borrowed, heads, anchor, hidden)
 
-@final
-class DSparkContext(DraftContext):
-    """The backbone's keys and values for one request."""
-
-    def __init__(self, network: DSparkNetwork, borrowed: Borrowed, heads: Sequence[Head]) -> None:
-        self._network, self._borrowed, self._heads = network, borrowed, heads
-        self._backbone = BackboneContext(network.backbone, borrowed.embedding)
-
-    @property
-    def length(self) -> int:
-        """Tokens taken in."""
-        return self._backbone.length
-
-    def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
-        """See :class:`DraftContext`."""
-        self._backbone.extend(features)
-
-    def open(self, anchor: int, horizon: int) -> DSparkBlock:
-        """See :class:`DraftContext`."""
-        hidden = self._backbone.block(anchor, self._network.config.block_size)[:horizon]
-        return DSparkBlock(self._network, self._borrowed, self._heads, anchor, hidden)
+        return ParallelContext(
+            BackboneContext(self.backbone, borrowed.embedding),
+            slots=self._config.block_size,
+            first=0,
+            open_block=open_block,
+        )
 
 
 @final

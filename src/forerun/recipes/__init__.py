@@ -1,7 +1,7 @@
 """Complete configurations by name; the only place where a name stands for an object."""
 
 from forerun.recipes.demo import demo_config, demo_prompts
-from forerun.recipes.drafter import dspark_for, embedded_drafter, medusa_for
+from forerun.recipes.drafter import dflash2_for, dflash_for, dspark_for, embedded_drafter, medusa_for
 from forerun.recipes.drafters import DRAFTERS, drafter_config
 from forerun.recipes.eagle3 import eagle3_deepspec_for, eagle3_for
 from forerun.recipes.objectives import OBJECTIVES, objective
@@ -14,6 +14,8 @@ __all__ = [
     "RULES",
     "demo_config",
     "demo_prompts",
+    "dflash2_for",
+    "dflash_for",
     "drafter_config",
     "dspark_for",
     "eagle3_deepspec_for",

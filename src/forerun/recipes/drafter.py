@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
-from forerun.drafters import DSparkConfig, LayerShape, MarkovKind, MedusaConfig, Rope
+from forerun.drafters import DFlash2Config, DFlashConfig, DSparkConfig, LayerShape, MarkovKind, MedusaConfig, Rope
 from forerun.models import EMBEDDED_TARGET, TransformersTarget
 
 _CAPTURED_LAYERS = 5
@@ -44,6 +45,79 @@ def dspark_for(
         confidence_reads_markov=True,
         draft_vocab_size=min(draft_vocab_size, target.vocab_size),
         max_positions=target.max_positions if max_positions is None else max_positions,
+    )
+
+
+def dflash_for(
+    target: TransformersTarget,
+    *,
+    num_layers: int = 2,
+    block_size: int = 7,
+    window: int | None = None,
+    draft_vocab_size: int = 8192,
+    max_positions: int | None = None,
+) -> DFlashConfig:
+    """DFlash with the target's own attention shape; the released drafters have five layers and 15 drafts.
+
+    Args:
+        target: whose shapes are taken over.
+        num_layers: of the backbone.
+        block_size: drafts, the largest horizon; the anchor's slot comes on top.
+        window: of the attention; ``None`` for none.
+        draft_vocab_size: cut to the target's vocabulary where that is smaller.
+        max_positions: ``None`` for the target's.
+    """
+    return DFlashConfig(
+        hidden_size=target.hidden_size,
+        target_vocab_size=target.vocab_size,
+        captured_layers=spread_layers(target.num_layers),
+        num_layers=num_layers,
+        layer=layer_of(target, window=window),
+        block_size=block_size,
+        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
+        max_positions=target.max_positions if max_positions is None else max_positions,
+    )
+
+
+def dflash2_for(
+    target: TransformersTarget,
+    *,
+    num_layers: int = 2,
+    block_size: int = 7,
+    window: int | None = None,
+    convolution_group_size: int = 16,
+    selector_rank: int = 128,
+    candidates: int = 16,
+    draft_vocab_size: int = 8192,
+    max_positions: int | None = None,
+) -> DFlash2Config:
+    """DFlash2 with the target's own attention shape; the released drafters have five layers, 7 drafts and rank 256.
+
+    Args:
+        target: whose shapes are taken over.
+        num_layers: of the backbone.
+        block_size: drafts, the largest horizon; the anchor's slot comes on top.
+        window: of the attention; ``None`` for none.
+        convolution_group_size: channels that share a predicted correction; a hidden size that it does not divide gets
+            their greatest common divisor.
+        selector_rank: of the selector's codebooks.
+        candidates: tokens that a draft is drawn from; cut to the draft vocabulary.
+        draft_vocab_size: cut to the target's vocabulary where that is smaller.
+        max_positions: ``None`` for the target's.
+    """
+    backbone = dflash_for(
+        target,
+        num_layers=num_layers,
+        block_size=block_size,
+        window=window,
+        draft_vocab_size=draft_vocab_size,
+        max_positions=max_positions,
+    )
+    return DFlash2Config(
+        **backbone.model_dump(exclude={"architecture"}),
+        convolution_group_size=math.gcd(convolution_group_size, target.hidden_size),
+        selector_rank=selector_rank,
+        candidates=min(candidates, backbone.draft_vocab_size),
     )
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from forerun.drafters import DrafterConfig
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
-from forerun.recipes.drafter import dspark_for, medusa_for
+from forerun.recipes.drafter import dflash2_for, dflash_for, dspark_for, medusa_for
 from forerun.recipes.eagle3 import eagle3_deepspec_for, eagle3_for
 
 DRAFTERS: dict[str, Callable[[TransformersTarget], DrafterConfig]] = {
@@ -21,6 +21,8 @@ DRAFTERS: dict[str, Callable[[TransformersTarget], DrafterConfig]] = {
     "dspark-rnn": lambda target: dspark_for(target, markov_head="rnn"),
     "eagle3": eagle3_for,
     "eagle3-deepspec": eagle3_deepspec_for,
+    "dflash": dflash_for,
+    "dflash2": dflash2_for,
     "medusa": medusa_for,
 }
 
