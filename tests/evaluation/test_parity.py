@@ -8,7 +8,8 @@ import torch
 
 from forerun.drafters import BlockInputs, NetworkDrafter, ProposalPolicy, network_drafter
 from forerun.drafters.drawing import draw_chain
-from forerun.drafters.dspark import DSparkContext, DSparkNetwork
+from forerun.drafters.dspark import DSparkNetwork
+from forerun.drafters.parallel import ParallelContext
 from forerun.errors import ForerunError
 from forerun.evaluation import ParityConfig, ParityReport, check_parity
 from forerun.models import TransformersTarget, tiny_target
@@ -41,15 +42,15 @@ def test_a_right_drafter_passes() -> None:
 
 def wrong_position(drafter: NetworkDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another rotary position in decoding."""
-    original = DSparkContext.open
+    original = ParallelContext.open
 
-    def shifted(self: DSparkContext, anchor: int, horizon: int) -> object:
+    def shifted(self: ParallelContext, anchor: int, horizon: int) -> object:
         self._backbone.length += 3
         block = original(self, anchor, horizon)
         self._backbone.length -= 3
         return block
 
-    monkeypatch.setattr(DSparkContext, "open", shifted)
+    monkeypatch.setattr(ParallelContext, "open", shifted)
 
 
 def label_behind(drafter: NetworkDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
