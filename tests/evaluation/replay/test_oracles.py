@@ -87,7 +87,7 @@ def test_foresight_pays_in_order() -> None:
     costs = Curve(label="affine", plain_seconds=1.0, flat_slope=0.0, knee=99, draft_per_token=0.12)
     world = HazardWorld(difficulty=IndependentDifficulty())
     for seed in range(3):
-        tracks = world.tracks(2000, seed=seed)
+        tracks = world.tracks(3000, seed=seed)
         oracles = (best_fixed, per_signal, per_context, clairvoyant_per_round, clairvoyant)
         speeds = [oracle(tracks, costs).throughput for oracle in oracles]
         assert speeds == sorted(speeds), (seed, speeds)
