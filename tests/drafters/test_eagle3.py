@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from forerun.drafters import Borrowed, DraftVocabulary, Eagle3Config, Eagle3Network, Need, PlainHead
-from forerun.drafters.eagle3 import slot_visibility
+from forerun.drafters.eagle3_layer import slot_visibility
 from forerun.models import TransformersTarget, tiny_target
 from forerun.training.blocks import make_batch
 from forerun.training.teacher import Teacher, realised_logits

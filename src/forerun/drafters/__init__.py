@@ -22,6 +22,7 @@ from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
 from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
 from forerun.drafters.eagle3 import Eagle3Config, Eagle3Network
+from forerun.drafters.eagle3_tree import Eagle3Tree, Eagle3TreeSession
 from forerun.drafters.independent import IndependentNetwork
 from forerun.drafters.markov import MarkovKind
 from forerun.drafters.mask_token import MaskTokenModel, MaskTokenRiders
@@ -59,6 +60,8 @@ __all__ = [
     "DrafterSession",
     "Eagle3Config",
     "Eagle3Network",
+    "Eagle3Tree",
+    "Eagle3TreeSession",
     "Head",
     "IndependentNetwork",
     "LayerShape",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import accumulate
 from operator import mul
 from typing import final
@@ -11,14 +10,15 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from forerun.distributions import Law, PointLaw, Processing, UnusableLogits, stack_laws
+from forerun.distributions import Processing
 from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.draft_vocabulary import DraftVocabulary
+from forerun.drafters.growing_tree import GrowingTree
 from forerun.drafters.small_model import SmallModel
 from forerun.drafters.tree import TreeDrafter, TreeDrafterSession
 from forerun.errors import ForerunError
 from forerun.models import Target
-from forerun.verification import ROOT, Candidates, TreeProposal, excluding
+from forerun.verification import Candidates, TreeProposal
 
 
 @final
@@ -118,8 +118,8 @@ class DraftModelTreeSession(TreeDrafterSession):
         """
         committed = self.length
         logits = self._reader.read_up_to(last_token)
-        tree = _GrowingTree(self._drafter.candidates)
-        tree.grow(logits, self._drafter.branching[0], processing, uniforms)
+        tree = GrowingTree(self._drafter.candidates)
+        tree.grow(tree.leaves, logits, self._drafter.branching[:1], processing, uniforms)
         for count in self._drafter.branching[1:depth]:
             if not tree.leaves:
                 break
@@ -127,101 +127,7 @@ class DraftModelTreeSession(TreeDrafterSession):
             logits = self._reader.read(
                 torch.tensor(tree.token_ids), parents=tuple(tree.parents), num_logits=len(tree.leaves)
             )
-            tree.grow(logits, count, processing, uniforms)
+            tree.grow(tree.leaves, logits, [count] * len(tree.leaves), processing, uniforms)
         # The drafts may be rejected; the committed tokens come back through extend, so their keys are written again.
         self._reader.back_to(committed)
         return tree.proposal(self._drafter.small.vocab_size)
-
-
-@final
-class _GrowingTree:
-    """Nodes so far, and those of the last level, which stand last."""
-
-    def __init__(self, candidates: Candidates) -> None:
-        self._candidates = candidates
-        self._laws: list[Law] = []  # of each node's siblings
-        self._paths: list[tuple[int, ...]] = []
-        self._cut_short = False
-        self.token_ids: list[int] = []
-        self.parents: list[int] = []
-        self.leaves: list[int] = [ROOT]
-
-    def grow(
-        self,
-        logits: Float[Tensor, "leaves vocab"],
-        count: int,
-        processing: Processing,
-        uniforms: Float64[Tensor, " nodes"],
-    ) -> None:
-        """Give ``count`` children to every leaf, or fewer where its law has fewer tokens."""
-        paths = [() if leaf == ROOT else self._paths[leaf] for leaf in self.leaves]
-        grown: list[int] = []
-        for row, law in enumerate(_usable_laws(logits, paths, processing)):
-            if law is None:
-                self._cut_short = True
-                continue
-            if self._candidates is Candidates.DETERMINISTIC:
-                tokens = most_probable(law, logits[row], count)
-            else:
-                first = len(self.token_ids)
-                tokens = drawn_siblings(law, self._candidates, uniforms=uniforms[first : first + count])
-            for token_id in tokens:
-                grown.append(len(self.token_ids))
-                self.token_ids.append(token_id)
-                self.parents.append(self.leaves[row])
-                self._paths.append((*paths[row], token_id))
-                self._laws.append(law)
-        self.leaves = grown
-
-    def proposal(self, vocab_size: int) -> TreeProposal:
-        """What has grown."""
-        token_ids = torch.tensor(self.token_ids, dtype=torch.int64)
-        law: Law | None = None
-        if self._candidates is not Candidates.DETERMINISTIC:
-            law = stack_laws(self._laws) if self._laws else PointLaw(token_ids, vocab_size)
-        return TreeProposal(token_ids, tuple(self.parents), self._candidates, law, cut_short=self._cut_short)
-
-
-def most_probable(law: Law, logits: Float[Tensor, " vocab"], count: int) -> list[int]:
-    """The tokens with the highest probabilities under a one-row law, best first; only tokens that it can give.
-
-    A greedy law gives one token only, so there the others follow by their logits.
-    """
-    if isinstance(law, PointLaw):
-        first = int(law.token_ids)
-        others = logits.index_fill(-1, law.token_ids, -math.inf).topk(count - 1).indices.tolist()
-        return [first, *others]
-    probs, token_ids = law.dense()[0].topk(count)
-    return token_ids[probs > 0.0].tolist()
-
-
-def drawn_siblings(law: Law, candidates: Candidates, *, uniforms: Float64[Tensor, " count"]) -> list[int]:
-    """Draws from a one-row law, with or without replacement; without, at most as many as it has tokens."""
-    tokens: list[Tensor] = []
-    left = law
-    possible = int((law.dense() > 0.0).sum())
-    for number in uniforms.split(1):
-        if candidates is Candidates.WITHOUT_REPLACEMENT and tokens:
-            if len(tokens) == possible:
-                break
-            left = excluding(left, tokens[-1])
-        tokens.append(left.sample(uniforms=number))
-    return [int(token_id) for token_id in tokens]
-
-
-def _usable_laws(
-    logits: Float[Tensor, "rows vocab"], paths: list[tuple[int, ...]], processing: Processing
-) -> list[Law | None]:
-    """The law of each row, ``None`` where the logits are none."""
-    laws: list[Law | None] = [None] * len(paths)
-    rows = list(range(len(paths)))
-    while rows:
-        try:
-            law = processing.law_of_paths(logits[rows], [paths[row] for row in rows])
-        except UnusableLogits as error:
-            del rows[error.row]
-            continue
-        for place, row in enumerate(rows):
-            laws[row] = law.rows(place, place + 1)
-        break
-    return laws
