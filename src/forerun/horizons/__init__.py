@@ -25,6 +25,7 @@ from forerun.horizons.signals import Signal, TokenClass
 from forerun.horizons.stop import DraftStatistics, DrawnToken, StopRule
 from forerun.horizons.survival import Plan, best_horizon, gains, survivals
 from forerun.horizons.survival_learner import DirectSurvival
+from forerun.horizons.tree_shape import TreeShape, best_tree
 
 __all__ = [
     "AMTP",
@@ -61,7 +62,9 @@ __all__ = [
     "Signal",
     "StopRule",
     "TokenClass",
+    "TreeShape",
     "best_horizon",
+    "best_tree",
     "bucketed",
     "gains",
     "ragged",
