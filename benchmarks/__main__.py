@@ -2,7 +2,8 @@
 
     python -m benchmarks [--quick] [PART ...]
 
-Parts: engine, losses, verify_width. Progress and tables go to standard error, the JSON line to standard output.
+Parts: controller, engine, losses, verify_width. Progress and tables go to standard error, the JSON line to standard
+output.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import engine, losses, verify_width
+from benchmarks import controller, engine, losses, verify_width
 from benchmarks.timing import machine
 
 PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
+    "controller": controller.measure,
     "engine": lambda quick: engine.measure(quick=quick),
     "losses": losses.measure,
     "verify_width": lambda quick: verify_width.measure(repeats=5 if quick else 15),
