@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,8 @@ from forerun.cli.drafter import pick_drafter
 from forerun.cli.sampling import SamplingOptions, with_sampling_options
 from forerun.engine import BatchGeneration, Generation, generate_batch
 from forerun.errors import ForerunError
-from forerun.horizons import HorizonPolicy
+from forerun.evaluation.cost_profile import read_profile
+from forerun.horizons import AMTP, HorizonPolicy
 from forerun.models import EMBEDDED_TARGET, load_target
 from forerun.recipes import RULES, rule_named
 
@@ -45,6 +47,7 @@ def generate(
         ),
     ] = None,
     horizon: Annotated[str, typer.Option(help="Tokens to draft each round, or amtp.")] = "amtp",
+    costs: Annotated[Path | None, typer.Option(help="With --horizon amtp: costs that forerun profile wrote.")] = None,
     rule: Annotated[str, typer.Option(help=f"Which draft tokens stand: {', '.join(RULES)}.")] = "token-level",
     lossy: Annotated[bool, typer.Option("--lossy", help="Allow a rule that changes the output law.")] = False,
     max_new_tokens: Annotated[int, typer.Option(help="Cap on an answer, in tokens.")] = 256,
@@ -72,6 +75,10 @@ def generate(
         raise ForerunError("the prompt is empty; give some text")
     model = load_target(target, dtype=dtype, optimize=optimize)
     proposer = pick_drafter(drafter, model, optimize=optimize, draft_vocab=draft_vocab)
+    if costs is not None:
+        if policy is not None or proposer is None:
+            raise ForerunError("--costs are for --horizon amtp with a drafter; leave them out")
+        policy = AMTP(costs=read_profile(costs, target_name=model.name, drafter_name=proposer.name))
     if proposer is None and policy is None:
         policy = 0
     batch = generate_batch(

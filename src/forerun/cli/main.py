@@ -11,6 +11,7 @@ from forerun.cli.check import check_app
 from forerun.cli.data import data_app
 from forerun.cli.demo import demo
 from forerun.cli.generate import generate
+from forerun.cli.profile import profile
 from forerun.cli.record import record
 from forerun.cli.train import train
 from forerun.errors import ForerunError
@@ -27,6 +28,7 @@ app.add_typer(check_app, name="check")
 app.add_typer(data_app, name="data")
 app.command()(demo)
 app.command()(generate)
+app.command()(profile)
 app.command()(record)
 app.command()(train)
 
