@@ -14,7 +14,7 @@ QUICK = ["--context", "16", "--context", "40", "--batch-size", "1", "--batch-siz
 
 def test_profile_is_read_by_generate(made: Path, target_folder: Path, work: Path) -> None:
     """Every shape is timed, the file is strict, and decoding with it gives the plain text. Catches swapped parts."""
-    pair = ["--target", target_folder, "--drafter", made / "drafter"]
+    pair = ["--target", str(target_folder), "--drafter", str(made / "drafter")]
     finished = forerun("profile", *pair, "--output", "costs.json", "--json", *QUICK)
     assert finished.code == 0, finished.err
     rows = json.loads(finished.out)
