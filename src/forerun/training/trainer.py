@@ -25,7 +25,7 @@ from forerun.drafters import DrafterConfig, DraftNetwork, DraftVocabulary, Indep
 from forerun.errors import ForerunError
 from forerun.losses import TVP, AcceptanceHistory, MaskedSum, Objective
 from forerun.models import TransformersTarget
-from forerun.training.batch_loss import Scorer
+from forerun.training.batch_loss import DRAFT_LAWS, Scorer
 from forerun.training.blocks import BlockBatch, make_batch
 from forerun.training.features import MATMUL_PRECISIONS, FeatureRow
 from forerun.training.jsonl import append_jsonl
@@ -62,6 +62,14 @@ class TrainConfig:
             rounding, without the logits of the whole batch (`Objective.divergence`).
         one_by_one: go through the heads of an independent network (Medusa, parallel heads) one after another in the
             backward pass: the graph of one head at a time, for a second forward pass through each.
+        draft_law: of a network with a path selector (DFlash2), the law that the objective is about. ``vocabulary``: the
+            softmax of the selector's scores over all tokens. ``backbone``: without the selector, as released training
+            code does it beside ``selector_weight``. ``candidates``: over the listed tokens alone, as decoding draws;
+            target mass outside the list counts as that outside a pruned vocabulary.
+        selector_weight: of the cross-entropy over the listed tokens, given the text's own token before (released
+            training code takes 1); positions whose token is not listed are skipped.
+        inject_labels: a token that is not listed takes the last candidate's place, in ``candidates`` and for
+            ``selector_weight``, instead of being skipped.
         matmul_precision: ``highest`` is float32 throughout; ``medium`` lets products run on bfloat16 units.
         save_every: updates between saved states.
         validation_share: of prompts kept out of training.
@@ -80,6 +88,9 @@ class TrainConfig:
     seed: int = 0
     fused: bool = True
     one_by_one: bool = False
+    draft_law: str = "vocabulary"
+    selector_weight: float = 0.0
+    inject_labels: bool = False
     matmul_precision: str = "highest"
     save_every: int = 100
     validation_share: float = 0.02
@@ -87,9 +98,12 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Refuse unknown words before hours of work."""
         _one_of("position_weights", self.position_weights, ("own", *_WEIGHTS))
+        _one_of("draft_law", self.draft_law, DRAFT_LAWS)
         _one_of("matmul_precision", self.matmul_precision, MATMUL_PRECISIONS)
         if not 0.0 < self.learning_rate < 1.0:
             raise ForerunError(f"learning_rate is {self.learning_rate}; give a number between 0 and 1")
+        if self.selector_weight < 0.0:
+            raise ForerunError(f"selector_weight is {self.selector_weight}; give 0 or more")
         if not 0 <= self.seed < 2**31:  # the step number takes the lower bits of a 64-bit seed
             raise ForerunError(f"seed is {self.seed}; give a whole number from 0 to 2**31 - 1")
 
@@ -176,6 +190,9 @@ def train(
         total_steps=config.steps,
         fused=config.fused,
         one_by_one=config.one_by_one,
+        draft_law=config.draft_law,
+        selector=config.selector_weight > 0.0,
+        inject=config.inject_labels,
     )
     task = progress.add_task("Training", total=config.steps, completed=start)
     anchors = sum(_anchors_of(training, config, step) for step in range(start))
@@ -227,6 +244,11 @@ def _backward(
         confidence_loss = losses.masked_sum(confidence_values, batch.valid).mean()
         whole = loss + config.confidence_weight * confidence_loss
         metrics["confidence_loss"] = float(confidence_loss.detach())
+    if scored.selector is not None:
+        selector_loss = scored.selector.mean()
+        whole = whole + config.selector_weight * selector_loss
+        metrics["selector_loss"] = float(selector_loss.detach())
+        metrics["listed"] = float(scored.selector.count / batch.valid.sum())
     whole.backward()
     metrics |= {
         "acceptance": float(acceptances.mean()),
@@ -284,6 +306,14 @@ def _check_network(network: DraftNetwork, config: TrainConfig) -> None:
         raise ForerunError(
             f"one_by_one is for heads that do not see each other; those of {network.config.architecture} do"
         )
+    selects = config.draft_law != "vocabulary" or config.selector_weight > 0.0 or config.inject_labels
+    if selects and network.candidates is None:
+        raise ForerunError(
+            "draft_law, selector_weight and inject_labels are for drafters with a path selector; "
+            f"{network.config.architecture} has none"
+        )
+    if config.draft_law == "backbone" and config.selector_weight == 0.0:
+        raise ForerunError("draft_law backbone leaves the path selector untrained; give it a selector_weight")
 
 
 def _settings(config: TrainConfig) -> dict[str, Any]:
