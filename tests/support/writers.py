@@ -58,11 +58,18 @@ def answer_row(job: str, prompt_ids: Sequence[int], answer_ids: Sequence[int]) -
 
 
 def captured(
-    target: TransformersTarget, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], folder: Path
+    target: TransformersTarget,
+    sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
+    folder: Path,
+    *,
+    layers: tuple[int, ...] | None = None,
 ) -> list[FeatureRow]:
-    """Features of (prompt, answer) pairs, one prompt id each, through the files that a real run writes."""
+    """Features of (prompt, answer) pairs, one prompt id each, through the files that a real run writes.
+
+    All layers are captured; a drafter's own may be taken out of them.
+    """
     rows = [answer_row(f"p{index}/0", prompt, answer) for index, (prompt, answer) in enumerate(sequences)]
     answers = write_jsonl(folder / "answers.jsonl", rows)
-    layers = tuple(range(target.num_layers))
-    capture_features(target, answers, folder / "features", FeatureConfig(captured_layers=layers), progress=no_bars())
-    return read_features(folder / "features")
+    config = FeatureConfig(captured_layers=tuple(range(target.num_layers)))
+    capture_features(target, answers, folder / "features", config, progress=no_bars())
+    return read_features(folder / "features", layers=layers)
