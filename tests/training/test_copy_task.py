@@ -36,7 +36,8 @@ CONFIG = TrainConfig(
     validation_share=0.25,
 )  # fmt: skip
 
-THOROUGH = replace(CONFIG, steps=150, learning_rate=0.03)
+MEDUSA = replace(CONFIG, learning_rate=0.03)
+"""Its heads start as the target's own answer, which they have to leave first."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,18 @@ def trained(folder: Path, target: TransformersTarget, config: TrainConfig, *, ki
     return Trained(target, drafter, held_out, validation)
 
 
-KINDS = [pytest.param(kind, marks=pytest.mark.slow) if "," in kind else kind for kind in CONFIGS]
-"""Every architecture; its variants take as long as itself and are among the slow tests."""
+QUICK = {"dspark", "eagle3", "dflash2", "medusa"}
+KINDS = [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in CONFIGS]
+"""Every architecture; variants and DFlash, which is inside DFlash2, take as long and are among the slow tests."""
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A drafter of every architecture that has learned the language."""
-    return trained(tmp_path_factory.mktemp("finished"), cyclic_target(), THOROUGH, kind=request.param)
+    kind = str(request.param)
+    return trained(
+        tmp_path_factory.mktemp("finished"), cyclic_target(), MEDUSA if "medusa" in kind else CONFIG, kind=kind
+    )
 
 
 @pytest.fixture(scope="module")
