@@ -18,6 +18,7 @@ from forerun.drafters import (
     MarkovKind,
     MedusaConfig,
     NetworkDrafter,
+    ParallelHeadsConfig,
     ProposalPolicy,
     Provenance,
     Rope,
@@ -141,6 +142,22 @@ def tiny_dflash2(target: TransformersTarget, draft_vocab_size: int, block: int) 
     )
 
 
+def tiny_parallel_heads(
+    target: TransformersTarget, draft_vocab_size: int, block: int, *, window: int | None = None
+) -> ParallelHeadsConfig:
+    """Heads on the layer before the last."""
+    return ParallelHeadsConfig(
+        hidden_size=target.hidden_size,
+        target_vocab_size=target.vocab_size,
+        captured_layers=(max(0, target.num_layers - 2),),
+        layer=tiny_layer(window=window),
+        start="random",
+        block_size=block,
+        draft_vocab_size=draft_vocab_size,
+        max_positions=target.max_positions,
+    )
+
+
 CONFIGS: dict[str, Callable[[TransformersTarget, int, int], DrafterConfig]] = {
     "dspark": tiny_dspark,
     "dspark, gated": lambda target, vocab, block: tiny_dspark(
@@ -157,6 +174,8 @@ CONFIGS: dict[str, Callable[[TransformersTarget, int, int], DrafterConfig]] = {
     "dflash2": tiny_dflash2,
     "medusa": tiny_medusa,
     "medusa, own heads": lambda target, vocab, block: tiny_medusa(target, vocab, block, num_blocks=2, own_heads=True),
+    "parallel heads": tiny_parallel_heads,
+    "parallel heads, window": lambda target, vocab, block: tiny_parallel_heads(target, vocab, block, window=6),
 }
 """Every architecture and every option that changes its network; the conformance suite runs over all of them."""
 

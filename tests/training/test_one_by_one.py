@@ -23,7 +23,7 @@ from tests.support.speed import without_shape_checks
 from tests.support.training import SMALL, cyclic_target, run_training
 
 VOCAB, SLOTS = 24, 6
-KINDS = ("medusa", "medusa, own heads")
+KINDS = ("medusa", "medusa, own heads", "parallel heads")
 ROUNDING = 1e-6
 """Of gradients near 1: fused sums of one head or of all."""
 

@@ -29,6 +29,7 @@ from forerun.drafters.mask_token import MaskTokenModel, MaskTokenRiders
 from forerun.drafters.medusa import MedusaConfig, MedusaNetwork
 from forerun.drafters.network import Borrowed, DraftContext, DraftNetwork, DraftStates, Head, OpenBlock, PlainHead
 from forerun.drafters.network_drafter import NetworkDrafter, NetworkSession, ProposalPolicy
+from forerun.drafters.parallel_heads import ParallelHeadsConfig, ParallelHeadsNetwork, can_start_as_last_layer
 from forerun.drafters.past_outputs import PastOutputs
 from forerun.drafters.prompt_lookup import PromptLookup
 from forerun.drafters.provenance import Provenance
@@ -74,6 +75,8 @@ __all__ = [
     "NetworkDrafter",
     "NetworkSession",
     "OpenBlock",
+    "ParallelHeadsConfig",
+    "ParallelHeadsNetwork",
     "PastOutputs",
     "PlainHead",
     "PromptLookup",
@@ -89,6 +92,7 @@ __all__ = [
     "SuffixMatch",
     "TreeDrafter",
     "TreeDrafterSession",
+    "can_start_as_last_layer",
     "check_replaceable",
     "checkpoint_hash",
     "load_drafter",

@@ -9,6 +9,7 @@ from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
 from forerun.drafters.eagle3 import Eagle3Config, Eagle3Network
 from forerun.drafters.medusa import MedusaConfig, MedusaNetwork
 from forerun.drafters.network import DraftNetwork
+from forerun.drafters.parallel_heads import ParallelHeadsConfig, ParallelHeadsNetwork
 
 CONFIGS: dict[str, type[DrafterConfig]] = {
     "dflash": DFlashConfig,
@@ -16,6 +17,7 @@ CONFIGS: dict[str, type[DrafterConfig]] = {
     "dspark": DSparkConfig,
     "eagle3": Eagle3Config,
     "medusa": MedusaConfig,
+    "parallel_heads": ParallelHeadsConfig,
 }
 
 
@@ -32,4 +34,6 @@ def network_of(config: DrafterConfig) -> DraftNetwork:
             return Eagle3Network(config)
         case MedusaConfig():
             return MedusaNetwork(config)
+        case ParallelHeadsConfig():
+            return ParallelHeadsNetwork(config)
     raise AssertionError(f"no network for {type(config).__name__}")

@@ -5,6 +5,7 @@ from forerun.recipes.drafter import dflash2_for, dflash_for, dspark_for, embedde
 from forerun.recipes.drafters import DRAFTERS, drafter_config
 from forerun.recipes.eagle3 import eagle3_deepspec_for, eagle3_for
 from forerun.recipes.objectives import OBJECTIVES, objective
+from forerun.recipes.parallel_heads import parallel_heads_for
 from forerun.recipes.prompts import prompts_from_file, shipped_prompts
 from forerun.recipes.rules import RULES, rule_named
 
@@ -23,6 +24,7 @@ __all__ = [
     "embedded_drafter",
     "medusa_for",
     "objective",
+    "parallel_heads_for",
     "prompts_from_file",
     "rule_named",
     "shipped_prompts",

@@ -14,6 +14,7 @@ from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
 from forerun.recipes.drafter import dflash2_for, dflash_for, dspark_for, medusa_for
 from forerun.recipes.eagle3 import eagle3_deepspec_for, eagle3_for
+from forerun.recipes.parallel_heads import parallel_heads_for
 
 DRAFTERS: dict[str, Callable[[TransformersTarget], DrafterConfig]] = {
     "dspark": dspark_for,
@@ -24,6 +25,7 @@ DRAFTERS: dict[str, Callable[[TransformersTarget], DrafterConfig]] = {
     "dflash": dflash_for,
     "dflash2": dflash2_for,
     "medusa": medusa_for,
+    "parallel-heads": parallel_heads_for,
 }
 
 
