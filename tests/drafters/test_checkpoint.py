@@ -25,7 +25,7 @@ from forerun.drafters import (
 from forerun.errors import ForerunError
 from forerun.models import Tokenizer, TransformersTarget
 from tests.support.families import FAMILIES, random_model
-from tests.support.networks import every_other, provenance, random_network, tiny_config, whole
+from tests.support.networks import CONFIGS, every_other, provenance, random_network, tiny_config, whole
 from tests.support.tokenizers import VOCAB_SIZE, respelled, text_tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -70,12 +70,14 @@ def rounded(network: DraftNetwork) -> DraftNetwork:
     return network
 
 
-def test_a_drafter_comes_back_as_it_was_saved(saved: Path) -> None:
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_drafter_comes_back_as_it_was_saved(kind: str, tmp_path: Path) -> None:
     """Catches weights under another name, a lost vocabulary, and rounding that only one side sees."""
-    loaded = load_drafter(saved, TARGET, optimize=False)
-    assert isinstance(loaded, NetworkDrafter)
     vocabulary = every_other(TARGET)
-    config = tiny_config(TARGET, draft_vocab_size=len(vocabulary))
+    config = tiny_config(TARGET, draft_vocab_size=len(vocabulary), kind=kind)
+    save_drafter(tmp_path / kind, random_network(config), vocabulary, TARGET, provenance(TARGET))
+    loaded = load_drafter(tmp_path / kind, TARGET, optimize=False)
+    assert isinstance(loaded, NetworkDrafter)
     original = NetworkDrafter(rounded(random_network(config)), vocabulary, TARGET, optimize=False)
     assert loaded.config == original.config
     assert loaded.vocabulary.fingerprint == vocabulary.fingerprint

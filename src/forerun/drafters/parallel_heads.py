@@ -9,7 +9,7 @@ the anchor, which it never reads.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, final
 
 import torch
@@ -241,7 +241,7 @@ def can_start_as_last_layer(shape: LayerShape, target: TransformersTarget) -> bo
     return True
 
 
-def _different(theirs: dict[str, Tensor], own: dict[str, Tensor]) -> str:
+def _different(theirs: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
     names: Iterable[str] = sorted(theirs.keys() ^ own.keys())
     return f"tensors differ: {', '.join(names) or 'their shapes'}"
 
