@@ -1,6 +1,7 @@
 """What EAGLE-3 alone has: pairs, flags of its norms, the mask of training-time test, heads of two kinds."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,12 +9,24 @@ from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
 
-from forerun.drafters import Borrowed, DraftVocabulary, Eagle3Config, Eagle3Network, Need, PlainHead
+from forerun.drafters import (
+    Borrowed,
+    DraftVocabulary,
+    Eagle3Config,
+    Eagle3Network,
+    Need,
+    PlainHead,
+    load_drafter,
+    save_drafter,
+)
 from forerun.drafters.eagle3_layer import slot_visibility
+from forerun.errors import ForerunError
 from forerun.models import TransformersTarget, tiny_target
 from forerun.training.blocks import make_batch
 from forerun.training.teacher import Teacher, realised_logits
-from tests.support.networks import every_other, random_network, taught_row, tiny_eagle3
+from tests.support.families import FAMILIES, random_model
+from tests.support.networks import every_other, provenance, random_network, taught_row, tiny_eagle3
+from tests.support.tokenizers import text_tokenizer
 
 VOCAB = 24
 SLOTS = 4
@@ -186,3 +199,20 @@ def test_what_it_needs_depends_on_its_head() -> None:
 def test_features_are_normed_once() -> None:
     with pytest.raises(ValidationError, match="exclude each other"):
         network_with(norm_before_fc=True, fc_norm=True)
+
+
+def test_a_checkpoint_whose_flags_were_changed_is_refused(tmp_path: Path) -> None:
+    """Pain 21. The weights fit both readings; only the golden block can tell them apart."""
+    target = TransformersTarget(random_model(FAMILIES["llama"]()), text_tokenizer(), name="llama")
+    vocabulary = every_other(target)
+    network = random_network(tiny_eagle3(target, len(vocabulary), SLOTS))
+    save_drafter(tmp_path / "drafter", network, vocabulary, target, provenance(target))
+    loaded = load_drafter(tmp_path / "drafter", target, optimize=False)
+    assert loaded.config == network.config
+    assert torch.equal(loaded.vocabulary.offsets(), torch.arange(len(vocabulary)))
+    file = tmp_path / "drafter" / "config.json"
+    written = file.read_text()
+    for flag in ("norm_before_residual", "norm_output"):
+        file.write_text(written.replace(f'"{flag}": false', f'"{flag}": true'))
+        with pytest.raises(ForerunError, match="golden block's logits differ"):
+            load_drafter(tmp_path / "drafter", target)

@@ -161,7 +161,7 @@ def test_greedy_ids_are_those_of_plain_decoding(candidates: Candidates) -> None:
 @pytest.mark.parametrize(
     ("candidates", "params"),
     [
-        (Candidates.DETERMINISTIC, PLAIN),
+        pytest.param(Candidates.DETERMINISTIC, PLAIN, marks=pytest.mark.slow),
         (Candidates.WITHOUT_REPLACEMENT, SamplingParams(temperature=0.8)),
     ],
 )

@@ -59,6 +59,7 @@ def missed_by(
     target_params: SamplingParams = PLAIN,
     draft_params: SamplingParams = PLAIN,
     claimed: Candidates | None = None,
+    expanded: int | None = None,
     num_tokens: int = 4,
 ) -> float:
     """How far the law of a generation from random tables is from the target's."""
@@ -68,6 +69,7 @@ def missed_by(
         processed(random_logits(22, vocab_size, 1), draft_params),
         candidates,
         claimed,
+        expanded,
     )
     law = tree_generation_law(trees, rule, shapes, prompt=(1,), num_tokens=num_tokens)
     assert sum(law.values()) == pytest.approx(1.0, abs=1e-9)
@@ -99,6 +101,12 @@ def test_speculative_sampling_has_the_targets_law(
 def test_larger_trees_have_the_targets_law(candidates: Candidates, vocab_size: int, branching: Branching) -> None:
     """Groups of different sizes on three levels, and two groups on one."""
     assert missed_by(TreeTokenLevel(), candidates, always_shape(*branching), vocab_size) <= TOLERANCE
+
+
+@pytest.mark.parametrize("candidates", [pytest.param(WITH, marks=pytest.mark.slow), WITHOUT])
+def test_which_nodes_get_children_may_depend_on_what_was_drawn(candidates: Candidates) -> None:
+    """EAGLE's dynamic tree of drawn siblings: the most probable node alone goes on, which its cousins decide, too."""
+    assert missed_by(TreeTokenLevel(), candidates, always_shape(2, 1), 3, expanded=1, num_tokens=3) <= TOLERANCE
 
 
 @pytest.mark.parametrize("rule", [TargetOnly(), TreeAgreement()], ids=["target-only", "agreement"])

@@ -50,12 +50,14 @@ class Trees:
         draft: The law that siblings are drawn from, or whose most probable tokens are taken.
         candidates: How siblings are drawn.
         claimed: How the proposal says that they were drawn; another way is a bug to be caught.
+        expanded: So many nodes of a level get children, those whose paths are the most probable; ``None`` for all.
     """
 
     target: Model
     draft: Model
     candidates: Candidates
     claimed: Candidates | None = None
+    expanded: int | None = None
 
 
 def tree_generation_law(
@@ -116,8 +118,11 @@ def drawn(trees: Trees, branching: Branching, context: Tokens) -> Iterator[tuple
 
         def fill(nodes: Nodes, place: int) -> Iterator[tuple[Nodes, float]]:
             if place == len(frontier):
-                grown = tuple(node for node, (parent, _) in enumerate(nodes) if parent in frontier)
-                yield from grow(nodes, grown, depth + 1)
+                grown = [node for node, (parent, _) in enumerate(nodes) if parent in frontier]
+                if trees.expanded is not None:
+                    best = sorted(grown, key=lambda node: -path_prob(trees.draft, context, path_to(nodes, node)))
+                    grown = sorted(best[: trees.expanded])
+                yield from grow(nodes, tuple(grown), depth + 1)
                 return
             parent = frontier[place]
             law = trees.draft(context + path_to(nodes, parent))
@@ -129,6 +134,12 @@ def drawn(trees: Trees, branching: Branching, context: Tokens) -> Iterator[tuple
         yield from fill(nodes, 0)
 
     yield from grow((), (-1,), 0)
+
+
+def path_prob(draft: Model, context: Tokens, path: Tokens) -> float:
+    """How likely the draft law makes a path."""
+    laws = [draft(context + path[:place]) for place in range(len(path))]
+    return math.prod(float(law.dense()[0, token]) for law, token in zip(laws, path, strict=True))
 
 
 def path_to(nodes: Nodes, node: int) -> Tokens:

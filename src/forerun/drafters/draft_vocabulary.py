@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from forerun.errors import ForerunError
@@ -34,6 +34,8 @@ class DraftVocabulary:
         [1, 4]
         >>> vocabulary.offsets().tolist()
         [0, 2, 3, 6]
+        >>> vocabulary.drafted().nonzero()[:, 0].tolist()
+        [0, 3, 5, 9]
     """
 
     def __init__(self, target_ids: Int[Tensor, " draft_vocab"], target_vocab_size: int) -> None:
@@ -83,6 +85,10 @@ class DraftVocabulary:
     def offsets(self) -> Int[Tensor, " draft_vocab"]:
         """``target id - draft id`` for every draft id: the ``d2t`` of EAGLE-3 checkpoints."""
         return self.target_ids - torch.arange(len(self))
+
+    def drafted(self) -> Bool[Tensor, " vocab"]:
+        """Whether a target id can be drafted: the ``t2d`` of EAGLE-3 checkpoints."""
+        return self._draft_ids < len(self)
 
     def coverage(self, counts: Int[Tensor, " vocab"]) -> float:
         """Share of occurrences that the vocabulary holds."""
