@@ -2,7 +2,7 @@
 
     python -m benchmarks [--quick] [PART ...]
 
-Parts: controller, engine, losses, verify_width. Progress and tables go to standard error, the JSON line to standard
+Parts: controller, drafters, engine, losses, verify_width. Progress and tables go to standard error, the JSON line to standard
 output.
 """
 
@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import controller, engine, losses, verify_width
+from benchmarks import controller, drafters, engine, losses, verify_width
 from benchmarks.timing import machine
 
 PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "controller": controller.measure,
+    "drafters": drafters.measure,
     "engine": lambda quick: engine.measure(quick=quick),
     "losses": losses.measure,
     "verify_width": lambda quick: verify_width.measure(repeats=5 if quick else 15),
