@@ -2,8 +2,8 @@
 
     python -m benchmarks [--quick] [PART ...]
 
-Parts: controller, drafters, engine, losses, verify_width. Progress and tables go to standard error, the JSON line to standard
-output.
+Parts: controller, drafters, engine, losses, verify_width. Progress and tables go to standard error, the JSON line to
+standard output.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from benchmarks.memory import allocations
 from benchmarks.timing import interleaved, machine, ratios
@@ -38,6 +38,7 @@ from forerun.recipes import DRAFTERS, drafter_config
 HORIZONS = (1, 2, 4, 8, 16)
 CONTEXT = 128
 DRAFT_VOCABULARY = 8192
+_READING = frozenset({"item", "tolist", "numpy", "__int__", "__float__", "__bool__"})
 _FEW_ANCHORS, _MANY_ANCHORS = 8, 24
 
 
@@ -115,17 +116,18 @@ def _cost(session: DrafterSession, target: TransformersTarget, ids: Tensor, repe
     return {str(horizon): ratios(seconds[str(horizon)], seconds["step"]) for horizon in HORIZONS}
 
 
-class _Reads(TorchDispatchMode):
+@final
+class _Reads(TorchFunctionMode):
     """Counts numbers taken from tensors."""
 
     count = 0
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, function, types, arguments=(), options=None
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Every operation passes here."""
-        self.count += function is torch.ops.aten._local_scalar_dense.default
-        return function(*arguments, **(options or {}))
+        """Every call of torch passes here."""
+        self.count += function.__name__ in _READING
+        return function(*args, **(kwargs or {}))
 
 
 def _reads(session: DrafterSession, ids: Tensor, horizon: int) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from forerun.distributions import Processing, SamplingParams
 from forerun.drafters import Drafter, DraftModel, DraftStop
-from forerun.drafters.drawing import draw_chain
+from forerun.drafters.drawing import draw_chain, draw_rows
 from forerun.engine import generate
 from forerun.models import TableTarget, tiny_target
 from forerun.verification import Proposal
@@ -149,3 +149,23 @@ def test_nothing_that_can_be_drafted_may_be_said() -> None:
     words = [[token_id] for token_id in drafter.vocabulary.target_ids.tolist()]
     proposal = session.propose(2, 4, Processing(SamplingParams(bad_words=words), [3, 1, 4, 2]), uniforms=NUMBERS)
     assert proposal.cut_short and proposal.horizon == 0 and proposal.law.vocab_size == 6
+
+
+@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.parametrize("bad_row", [None, 0, 2])
+@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(temperature=0.0), SamplingParams(top_k=2)])
+def test_drawing_rows_at_once_is_drawing_the_chain(params: SamplingParams, bad_row: int | None, certain: bool) -> None:
+    """Catches rows of another position, uniforms in another order, and drafts behind a row that is no law."""
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(4, 7, generator=generator)
+    if bad_row is not None:
+        logits[bad_row, 1] = torch.nan
+    uniforms = torch.rand(4, dtype=torch.float64, generator=generator)
+    processing = Processing(params, [1, 2])
+    at_once = draw_rows(logits, processing, uniforms=uniforms, certain=certain)
+    one_by_one = draw_chain(
+        lambda drafted: logits[len(drafted)][None], 4, processing, vocab_size=7, uniforms=uniforms, certain=certain
+    )
+    assert at_once.token_ids.tolist() == one_by_one.token_ids.tolist()
+    assert at_once.cut_short == one_by_one.cut_short == (bad_row is not None)
+    torch.testing.assert_close(at_once.law.dense(), one_by_one.law.dense(), rtol=0, atol=1e-15)

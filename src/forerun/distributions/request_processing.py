@@ -57,6 +57,11 @@ class Processing:
         for step in self._steps:
             step.commit(token_id)
 
+    @property
+    def same_everywhere(self) -> bool:
+        """Whether the law of a row of logits is the same wherever the row stands in the text."""
+        return not self._steps
+
     def law(self, logits: Float[Tensor, "rows vocab"], drafted: Sequence[int] = ()) -> Law:
         """Laws along a chain: row j stands after prompt, answer and ``drafted[:j]``.
 

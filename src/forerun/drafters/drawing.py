@@ -68,6 +68,37 @@ def draw_chain(
     return Proposal(token_ids=token_ids, law=law, cut_short=cut_short)
 
 
+def draw_rows(
+    logits: Float[Tensor, "horizon vocab"],
+    processing: Processing,
+    *,
+    uniforms: Float[Tensor, " horizon"],
+    certain: bool = False,
+) -> Proposal:
+    """The proposal of ``draw_chain`` in one go, for laws that no draft can change: one pass over the logits.
+
+    Args:
+        logits: of all positions; they must not depend on the drafts.
+        processing: of the request, the same everywhere (`Processing.same_everywhere`).
+        uniforms: one in [0, 1) for each position.
+        certain: as in ``draw_chain``.
+    """
+    assert processing.same_everywhere
+    rows = len(logits)
+    try:
+        law = processing.law_of_paths(logits, [()] * rows)
+    except UnusableLogits as error:
+        if error.row == 0:
+            nothing = torch.empty(0, dtype=torch.int64)
+            return Proposal(token_ids=nothing, law=PointLaw(nothing, logits.shape[-1]), cut_short=True)
+        rows = error.row
+        law = processing.law_of_paths(logits[:rows], [()] * rows)
+    if certain:
+        law = most_probable(law)
+    token_ids = law.sample(uniforms=uniforms[:rows]).cpu()
+    return Proposal(token_ids=token_ids, law=law, cut_short=rows < len(logits))
+
+
 def most_probable(law: Law) -> Law:
-    """The most probable token of a one-row law as a certain one; the lowest of equals."""
+    """The most probable token of each row as a certain one; the lowest of equals."""
     return law if isinstance(law, PointLaw) else PointLaw(law.dense().argmax(-1), law.vocab_size)

@@ -143,11 +143,11 @@ class KnownBlock(OpenBlock):
     """
 
     def __init__(self, logits: Float[Tensor, "slots draft_vocab"]) -> None:
-        self._logits = logits
+        self.rows = logits
 
     def logits(self, drafted: Sequence[int]) -> Float[Tensor, " draft_vocab"]:
         """See :class:`OpenBlock`."""
-        return self._logits[len(drafted)]
+        return self.rows[len(drafted)]
 
 
 class DraftContext(ABC):

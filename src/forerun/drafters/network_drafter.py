@@ -16,8 +16,8 @@ from forerun.drafters.config import DrafterConfig
 from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.draft_vocabulary import DraftVocabulary
 from forerun.drafters.drafter import Drafter, DrafterSession
-from forerun.drafters.drawing import draw_chain
-from forerun.drafters.network import Borrowed, DraftNetwork, Head, PlainHead
+from forerun.drafters.drawing import draw_chain, draw_rows
+from forerun.drafters.network import Borrowed, DraftNetwork, Head, KnownBlock, PlainHead
 from forerun.drafters.stop import DraftStop
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget, can_pack, pack_linears
@@ -158,6 +158,10 @@ class NetworkSession(DrafterSession):
         """See :class:`DrafterSession`."""
         drafter = self._drafter
         block = self._context.open(last_token, horizon)
+        certain = drafter.policy is ProposalPolicy.ARGMAX
+        if isinstance(block, KnownBlock) and stop is None and processing.same_everywhere:
+            rows = drafter.vocabulary.spread(block.rows[:horizon])
+            return draw_rows(rows, processing, uniforms=uniforms, certain=certain)
 
         def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
             return drafter.vocabulary.spread(block.logits(drafted)[None])
@@ -168,7 +172,7 @@ class NetworkSession(DrafterSession):
             processing,
             vocab_size=drafter.config.target_vocab_size,
             uniforms=uniforms,
-            certain=drafter.policy is ProposalPolicy.ARGMAX,
+            certain=certain,
             stop=stop,
             confidence=block.confidence,
         )
