@@ -133,7 +133,7 @@ class _Reads(TorchFunctionMode):
 def _reads(session: DrafterSession, ids: Tensor, horizon: int) -> int:
     with _Reads() as reads:
         _propose(session, ids, horizon)
-    return reads.count
+    return int(reads.count)
 
 
 def _training_memory(drafter: NetworkDrafter, target: TransformersTarget) -> dict[str, float]:

@@ -83,8 +83,14 @@ def trained(folder: Path, target: TransformersTarget, config: TrainConfig, *, ki
 
 
 QUICK = {"dspark", "eagle3", "dflash2", "medusa"}
-KINDS = [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in CONFIGS]
-"""Every architecture; variants and DFlash, which is inside DFlash2, take as long and are among the slow tests."""
+KINDS = [
+    kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in CONFIGS if "window" not in kind
+]
+"""Every architecture; variants and DFlash, which is inside DFlash2, take as long and are among the slow tests.
+
+With a window of six the first block of an answer, whose context is shorter than any other's, is too rare to be learned
+in 200 steps; what a window changes is a mask, and the parity suite has it.
+"""
 
 
 @pytest.fixture(scope="module", params=KINDS)
