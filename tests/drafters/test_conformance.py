@@ -22,7 +22,7 @@ from forerun.drafters import (
     RidingSession,
     SuffixLookup,
 )
-from forerun.engine import generate
+from forerun.engine import generate, generate_batch
 from forerun.models import TargetCache, TransformersTarget, tiny_target
 from forerun.verification import Proposal
 from tests.engine.test_greedy import run_in_step
@@ -35,6 +35,8 @@ VOCAB = 6
 PARAMS = SamplingParams()
 CLOSE = 1e-12
 """Float64; pieces and whole differ by rounding at most."""
+HALF_PRECISION = 0.2
+"""Total variation of a first draft's law; weights are random and large, so eight bits of logits of about 10 show."""
 IDS = torch.tensor([3, 1, 4, 1, 5, 2, 3, 1, 4])
 
 
@@ -223,6 +225,35 @@ def test_bookkeeping_through_the_engine(drafter: Drafter, temperature: float) ->
     run_in_step(generation)
     if params.greedy:
         assert generation.token_ids == fresh_greedy(target(), IDS.tolist(), 30)[len(IDS) :]
+
+
+def test_a_batch_drafts_what_each_row_would_draft_alone(drafter: Drafter) -> None:
+    """Catches rows that share a session, features of another row, and drafts in another row's place."""
+    if isinstance(drafter, SuffixLookup) and drafter.past is not None:
+        pytest.skip("it learns from finished answers, so company matters")
+    prompts = [IDS.tolist(), [2, 5], [1, 1, 4, 0, 3]]
+    batch = generate_batch(target(), prompts, drafter=drafter, horizon=3, max_new_tokens=9, seed=4)
+    for number, (prompt, answer) in enumerate(zip(prompts, batch.answers, strict=True)):
+        alone = generate(target(), prompt, drafter=drafter, horizon=3, max_new_tokens=9, seed=4, request=number)
+        assert answer.token_ids == alone.token_ids
+        assert answer.totals.drafted == alone.totals.drafted and answer.totals.accepted == alone.totals.accepted
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_networks_draft_in_half_precision(kind: str) -> None:
+    """Catches constants and masks in another type than the target's, and laws that stop being laws."""
+    half = tiny_target(vocab_size=VOCAB, dtype=torch.bfloat16)
+    full = tiny_target(vocab_size=VOCAB, dtype=torch.float32)
+    laws = []
+    for own in (half, full):
+        session = tiny_drafter(own, kind=kind).new_session()
+        layers = tiny_drafter(own, kind=kind).captured_layers
+        features = own.forward(IDS, own.new_cache(), captured=layers).features
+        assert features.dtype == own.dtype
+        session.extend(IDS, features)
+        laws.append(propose(session, seed=1, horizon=1).law.dense()[0])
+    assert float(laws[0].sum()) == pytest.approx(1.0, abs=1e-6)
+    assert float((laws[0] - laws[1]).abs().sum()) / 2 < HALF_PRECISION, laws
 
 
 SEED, DRAWS, BLOCK_OF_MANY, STANDARD_ERRORS = 30, 8_000, 8, 4.5

@@ -25,12 +25,14 @@ def cyclic_target() -> TransformersTarget:
     return successor_target(successors, vocab_size=VOCAB, tokenizer=text_tokenizer(VOCAB))
 
 
-def cyclic_rows(count: int = 24, *, length: int = 14) -> list[FeatureRow]:
+def cyclic_rows(count: int = 24, *, length: int = 14, captured: tuple[int, ...] = (0, 1)) -> list[FeatureRow]:
     """Answers that the cyclic target would write to prompts of two to five tokens."""
     rows = []
     for index in range(count):
         token_ids = (torch.arange(length + index % 3) + 5 * index) % VOCAB
-        rows.append(taught_row(cyclic_target(), token_ids, prompt_length=2 + index % 4, job=f"p{index}/0"))
+        rows.append(
+            taught_row(cyclic_target(), token_ids, prompt_length=2 + index % 4, job=f"p{index}/0", captured=captured)
+        )
     return rows
 
 

@@ -14,7 +14,7 @@ from forerun.errors import ForerunError
 from forerun.losses import TVP
 from forerun.training import TrainResult
 from forerun.training.jsonl import read_jsonl
-from tests.support.networks import tiny_config
+from tests.support.networks import CONFIGS, tiny_config
 from tests.support.targets import successor_target
 from tests.support.tokenizers import text_tokenizer
 from tests.support.training import SMALL, cyclic_rows, cyclic_target, run_training
@@ -45,6 +45,18 @@ def assert_same(first: TrainResult, second: TrainResult) -> None:
 def interrupt(folder: Path, steps: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_training(folder, SMALL, progress=Killed(steps))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CONFIGS if "," not in kind and kind != "dspark"])
+def test_every_architecture_goes_on_bit_for_bit(tmp_path: Path, kind: str) -> None:
+    """Catches parts of a network that no state holds. DSpark has the tests below."""
+    shape = tiny_config(cyclic_target(), kind=kind)
+    rows = cyclic_rows(12, captured=shape.captured_layers)
+    config = replace(SMALL, steps=4, save_every=2)
+    whole = run_training(tmp_path / "whole", config, shape=shape, rows=rows)
+    with pytest.raises(KeyboardInterrupt):
+        run_training(tmp_path / "parts", config, shape=shape, rows=rows, progress=Killed(3))
+    assert_same(run_training(tmp_path / "parts", config, shape=shape, rows=rows, resume=True), whole)
 
 
 @pytest.mark.parametrize("killed_after", [3, 5, 8])
