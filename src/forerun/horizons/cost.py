@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from itertools import repeat
 from math import exp, inf, isfinite, log
 from statistics import median
 from typing import final
@@ -66,7 +65,8 @@ class CostTable(CostModel):
         self._counts: dict[int, int] = {}
         self._pending: dict[int, list[float]] = {}
         self._gate = ResidualGate()
-        self._curve: list[float] | None = None  # read anew when asked for
+        self._curve: list[float] | None = None  # over the level; read anew when asked for
+        self._rising = False  # the curve is the cells themselves, one for each horizon
 
     @classmethod
     def from_profile(
@@ -105,9 +105,11 @@ class CostTable(CostModel):
 
     def seconds(self, limit: int, *, context_length: int = 0, batch_size: int = 1) -> tuple[float, ...]:
         """C(0), ..., C(limit); infinity where the table knows nothing. Context and batch are in the common level."""
-        if self._curve is None:
-            self._curve = self._read()
-        return (*self._curve[: limit + 1], *(inf,) * (limit + 1 - len(self._curve)))
+        curve = self._curve
+        if curve is None:
+            curve = self._curve = self._read()
+        level = exp(self._level)
+        return (*[level * cell for cell in curve[: limit + 1]], *(inf,) * (limit + 1 - len(curve)))
 
     def observe_round(self, feedback: RoundFeedback) -> None:
         """`observe` with the tokens that were really drafted."""
@@ -135,7 +137,7 @@ class CostTable(CostModel):
         self._counts[horizon] += 1
         self._level += self.level_rate * residual
         self._cells[horizon] += max(self.cell_rate, 1.0 / self._counts[horizon]) * residual
-        self._curve = None
+        self._move(horizon)
 
     def copy(self) -> CostTable:
         """An independent table with the same state."""
@@ -207,12 +209,23 @@ class CostTable(CostModel):
     def _read(self) -> list[float]:
         memory = 2.0 / self.cell_rate - 1.0  # a running mean with rate alpha averages about 2 / alpha - 1 samples
         known = sorted(self._cells)
-        level, cells, counts = self._level, self._cells, self._counts
-        values = [exp(level + cells[horizon]) for horizon in known]
-        fitted = isotonic(values, list(map(min, map(counts.__getitem__, known), repeat(memory))))
-        if known and known[-1] + 1 == len(known):
-            return fitted
+        values = [exp(self._cells[horizon]) for horizon in known]
+        fitted = isotonic(values, [min(self._counts[horizon], memory) for horizon in known])
+        self._rising = fitted == values and known == list(range(len(known)))
         return fill_between(dict(zip(known, fitted, strict=True)))
+
+    def _move(self, horizon: int) -> None:
+        """Keep the curve where a cell moved without passing its neighbours: reading anew costs ten times as much."""
+        curve = self._curve
+        if curve is None:
+            return
+        value = exp(self._cells[horizon])
+        above = curve[horizon - 1] <= value if horizon else True
+        below = value <= curve[horizon + 1] if horizon + 1 < len(curve) else True
+        if self._rising and above and below:
+            curve[horizon] = value
+        else:
+            self._curve = None
 
 
 def _log_seconds(horizon: int, seconds: float) -> float:

@@ -13,7 +13,7 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
     Args:
         values: one number for each point, in order; a curve that does not fall comes back as it is.
-        weights: as many, above 0.
+        weights: as many, above 0; not looked at where nothing falls.
 
     Example:
         >>> isotonic([1.0, 3.0, 2.0, 4.0], [1.0, 1.0, 1.0, 1.0])

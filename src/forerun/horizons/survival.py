@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, repeat
+from math import isfinite
 from operator import mul, sub, truediv
 from typing import NamedTuple
 
@@ -109,7 +110,7 @@ def best_horizon(hazards: Sequence[float], costs: Sequence[float], *, rate: floa
         horizon = next(k for k, cost in enumerate(costs) if not cost > 0.0)
         raise ForerunError(f"the cost of horizon {horizon} is {costs[horizon]}: costs must be above 0")
     invalid = 0
-    if hazards and not (all(map((0.0).__le__, hazards)) and all(map((1.0).__ge__, hazards))):  # NaN compares false
+    if hazards and not (isfinite(sum(hazards)) and min(hazards) >= 0.0 and max(hazards) <= 1.0):
         known = [hazard if 0.0 <= hazard <= 1.0 else None for hazard in hazards]
         invalid = known.count(None)
         hazards = [1.0 if hazard is None else hazard for hazard in known]
