@@ -9,6 +9,7 @@ import torch
 from forerun.distributions import SamplingParams
 from forerun.drafters import DraftModel
 from forerun.engine import generate, generate_batch
+from forerun.errors import ForerunError
 from forerun.horizons import (
     AMTP,
     Choice,
@@ -145,3 +146,5 @@ def test_signals_reach_the_policy_as_far_as_it_asks() -> None:
     for context in seen[FeatureLevel.F3]:
         assert context.hidden is not None and len(context.hidden) == 32
         assert context.target_entropy is not None and context.suffix_match is not None
+    with pytest.raises(ForerunError, match="choose F3"):
+        generate(TARGET, [1], drafter=DRAFTER, horizon=AMTP(features=FeatureLevel.F4))

@@ -7,11 +7,25 @@ import json
 import random
 from collections.abc import Hashable
 from functools import cache
+from math import inf
+from typing import Any
 
 import pytest
 
 from forerun.distributions import SamplingParams
-from forerun.horizons import AMTP, Choice, CostTable, Logistic, RoundContext, RoundFeedback
+from forerun.horizons import (
+    AMTP,
+    Choice,
+    CostTable,
+    DirectSurvival,
+    FeatureLevel,
+    Linear,
+    Logistic,
+    Objective,
+    RoundContext,
+    RoundFeedback,
+    Schedule,
+)
 from forerun.verification import TokenLevel
 from tests.exactness.enumerate import (
     Horizons,
@@ -23,6 +37,7 @@ from tests.exactness.enumerate import (
     generation_law,
 )
 from tests.exactness.tables import plain_model, processed, random_logits
+from tests.support.speed import without_shape_checks
 
 TOLERANCE = 1e-12
 CLEARLY_BIASED = 1e-3
@@ -34,22 +49,37 @@ TARGET = processed(TARGET_LOGITS, SamplingParams())
 DRAFT = processed(random_logits(22, 2, 2), SamplingParams())
 
 
-def new_amtp() -> AMTP:
+MODES: dict[str, dict[str, Any]] = {
+    "practice": {"learner": Logistic(learning_rate=0.8), "idle_factor": 2.0},
+    "theory": {
+        "learner": Linear(step=0.3, decay=0.6),
+        "soft_labels": False,
+        "idle_factor": 1.0,
+        "importance_clip": inf,
+    },
+    "direct survival": {"learner": DirectSurvival(learning_rate=0.8)},
+    "long-run objective, pads": {"objective": Objective.RENEWAL, "pad_widths": (1, 3), "pad_rate": 0.5},
+    "t^-1/5, bare bones": {"schedule": Schedule.ANYTIME, "features": FeatureLevel.F0},
+}
+
+
+def new_amtp(mode: str = "practice") -> AMTP:
     """Cheap enough drafting that the hazards decide, and a coin that comes up often."""
     costs = CostTable.from_profile([(0, 1.0), (1, 1.6), (2, 2.2)])
-    return AMTP(costs=costs, epsilon=0.25, idle_factor=2.0, warmup_rounds=0, learner=Logistic(learning_rate=0.8))
+    return AMTP(costs=costs, epsilon=0.25, warmup_rounds=0, **MODES[mode])
 
 
 def resumed(state: Hashable) -> AMTP:
     """AMTP as it was when the state was saved."""
-    amtp = new_amtp()
-    amtp.load_state_dict(json.loads(str(state)))
+    content = json.loads(str(state))
+    amtp = new_amtp(content["mode"])
+    amtp.load_state_dict(content["state"])
     return amtp
 
 
-def saved(amtp: AMTP) -> str:
+def saved(amtp: AMTP, mode: str = "practice") -> str:
     """The state as a key of the enumeration."""
-    return json.dumps(amtp.state_dict())
+    return json.dumps({"mode": mode, "state": amtp.state_dict()})
 
 
 def context_before(tokens: Tokens, top_prob: float | None = None) -> RoundContext:
@@ -97,12 +127,12 @@ def learn(state: Hashable, told: Round) -> str:
             seconds=1.0 + 0.6 * len(told.drafted) + 0.01 * sum(told.drafted),
         )
     )
-    return saved(amtp)
+    return saved(amtp, json.loads(str(state))["mode"])
 
 
-def taught() -> str:
+def taught(mode: str = "practice") -> str:
     """A state that has learned: drafts pay where ``target_top_prob`` is high, and only there."""
-    amtp, rng = new_amtp(), random.Random(0)
+    amtp, rng = new_amtp(mode), random.Random(0)
     for _ in range(200):
         sure = rng.random() < 0.5  # by chance, so that the history does not tell
         context = context_before(PROMPT, top_prob=1.0 if sure else 0.0)
@@ -118,7 +148,7 @@ def taught() -> str:
                 seconds=2.2,
             )
         )
-    return saved(amtp)
+    return saved(amtp, mode)
 
 
 def law_of(horizons: Horizons, num_tokens: int) -> float:
@@ -134,10 +164,12 @@ def law_of(horizons: Horizons, num_tokens: int) -> float:
     return distance(law, chain_law(plain_model(TARGET_LOGITS, SamplingParams()), PROMPT, num_tokens))
 
 
-@pytest.mark.parametrize("state", [saved(new_amtp()), taught()], ids=["new", "taught"])
-def test_amtp_that_learns_is_exact(state: str) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_amtp_that_learns_is_exact(mode: str) -> None:
     """Catches a horizon that depends on this round's drafts through state, coin or features."""
-    assert law_of(Horizons(policy, memory=state, remember=learn), num_tokens=3) <= TOLERANCE
+    with without_shape_checks():
+        for state in (saved(new_amtp(mode), mode), taught(mode)):
+            assert law_of(Horizons(policy, memory=state, remember=learn), num_tokens=3) <= TOLERANCE
 
 
 def test_amtp_that_decides_verification_only_is_exact() -> None:

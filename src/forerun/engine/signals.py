@@ -11,6 +11,7 @@ from torch import Tensor
 
 from forerun.engine.suffix_match import SuffixMatch
 from forerun.engine.token_classes import class_of_token
+from forerun.errors import ForerunError
 from forerun.horizons import HIDDEN_DIMS, RoundContext, Signal, TokenClass
 from forerun.models import Target, TransformersTarget
 
@@ -23,9 +24,16 @@ class Signals:
         target: of the request.
         wants: of the request's policy; nothing else is computed.
         prompt_ids: the tokens that stand before the answer.
+
+    Raises:
+        ForerunError: the policy asks for draft laws before drafting, which no drafter of this package tells.
     """
 
     def __init__(self, target: Target, wants: frozenset[Signal], prompt_ids: tuple[int, ...]) -> None:
+        if Signal.DRAFT_MARGINS in wants:
+            raise ForerunError(
+                "features F4 look at draft laws before drafting, which this engine does not have; choose F3 or below"
+            )
         self._target = target
         self._wants = wants
         self._last = prompt_ids[-1]
