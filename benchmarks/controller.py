@@ -79,7 +79,7 @@ def played(policy: AMTP, rng: random.Random) -> Callable[[], None]:
     """`ROUNDS` rounds of a policy that has learned from some before."""
     told = contexts(rng, ROUNDS)
     labels = [tuple(rng.random() ** 0.1 for _ in range(LIMIT)) for _ in range(ROUNDS)]
-    seconds = [rng.lognormvariate(0.0, 0.05) for _ in range(ROUNDS)]
+    seconds = [table().seconds(LIMIT)[LIMIT] * rng.lognormvariate(0.0, 0.05) for _ in range(ROUNDS)]
     feedback = [
         RoundFeedback(
             choice=policy.propose(context, uniform=0.0),

@@ -211,8 +211,9 @@ class CostTable(CostModel):
         known = sorted(self._cells)
         values = [exp(self._cells[horizon]) for horizon in known]
         fitted = isotonic(values, [min(self._counts[horizon], memory) for horizon in known])
-        self._rising = fitted == values and known == list(range(len(known)))
-        return fill_between(dict(zip(known, fitted, strict=True)))
+        whole = bool(known) and known[-1] + 1 == len(known)
+        self._rising = whole and fitted == values
+        return fitted if whole else fill_between(dict(zip(known, fitted, strict=True)))
 
     def _move(self, horizon: int) -> None:
         """Keep the curve where a cell moved without passing its neighbours: reading anew costs ten times as much."""
