@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import repeat
 from math import exp, inf, isfinite, log
 from statistics import median
 from typing import final
@@ -210,7 +211,8 @@ class CostTable(CostModel):
         memory = 2.0 / self.cell_rate - 1.0  # a running mean with rate alpha averages about 2 / alpha - 1 samples
         known = sorted(self._cells)
         values = [exp(self._cells[horizon]) for horizon in known]
-        fitted = isotonic(values, [min(self._counts[horizon], memory) for horizon in known])
+        weights = list(map(min, map(self._counts.__getitem__, known), repeat(memory)))
+        fitted = isotonic(values, weights)
         whole = bool(known) and known[-1] + 1 == len(known)
         self._rising = whole and fitted == values
         return fitted if whole else fill_between(dict(zip(known, fitted, strict=True)))

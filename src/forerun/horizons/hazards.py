@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from math import exp, inf, log, sqrt
-from operator import add, mul
+from operator import add, mul, neg, sub, truediv
 from typing import final
 
 import numpy as np
@@ -100,7 +101,7 @@ class LogisticHazards(HazardLearner):
     def predict(self, features: Sequence[float], limit: int) -> list[float]:
         """The hazards of positions 1..limit. O(limit + features)."""
         # Lists of floats: arrays of this size cost more to build than to compute with.
-        return [1.0 / (1.0 + exp(-logit)) for logit in _clipped(self._logits(features, limit))]
+        return [1.0 / (1.0 + odds) for odds in map(exp, map(neg, _clipped(self._logits(features, limit))))]
 
     def predict_rows(self, features: Sequence[Sequence[float]], limit: int) -> np.ndarray:
         """The hazards of many requests: (requests, limit)."""
@@ -142,11 +143,10 @@ class LogisticHazards(HazardLearner):
 
     def _step(self, values: list[float], squares: list[float], gradient: list[float]) -> None:
         """AdaGrad on the first values of a list."""
-        rate, count = self.learning_rate, len(gradient)
+        count = len(gradient)
         squares[:count] = map(add, squares, map(mul, gradient, gradient))
-        values[:count] = [
-            value - rate * slope / sqrt(square) for value, slope, square in zip(values, gradient, squares, strict=False)
-        ]
+        steps = map(truediv, map(mul, repeat(self.learning_rate), gradient), map(sqrt, squares))
+        values[:count] = map(sub, values, steps)
 
     def state_dict(self) -> dict[str, object]:
         """The learned state as plain data."""
@@ -205,7 +205,7 @@ def _clipped(logits: list[float]) -> list[float]:
 
 def _gradient(logits: list[float], evidence: Evidence) -> list[float]:
     factors = map(mul, evidence.weights, evidence.importances)
+    odds = map(exp, map(neg, logits))
     return [
-        factor * (1.0 / (1.0 + exp(-logit)) - label)
-        for factor, logit, label in zip(factors, logits, evidence.labels, strict=True)
+        factor * (1.0 / (1.0 + odd) - label) for factor, odd, label in zip(factors, odds, evidence.labels, strict=True)
     ]

@@ -19,12 +19,12 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
         >>> isotonic([1.0, 3.0, 2.0, 4.0], [1.0, 1.0, 1.0, 1.0])
         [1.0, 2.5, 2.5, 4.0]
     """
-    if all(map(le, values, islice(values, 1, None))):
+    rises = list(map(le, values, islice(values, 1, None)))
+    if all(rises):
         return list(values)
-    means: list[float] = []
-    totals: list[float] = []
-    counts: list[int] = []
-    for mean, total in zip(values, weights, strict=True):
+    start = rises.index(False) + 1  # what comes before the first fall is in order already
+    means, totals, counts = list(values[:start]), list(weights[:start]), [1] * start
+    for mean, total in zip(values[start:], weights[start:], strict=True):
         count = 1
         while means and means[-1] > mean:
             before = totals.pop()
