@@ -20,6 +20,7 @@ from forerun.horizons.plain import check_keys, read_float, read_floats, read_int
 from forerun.horizons.residuals import ResidualGate
 
 FORMAT = "forerun-cost-table/1"
+MOVES_BETWEEN_FITS = 8
 
 
 @final
@@ -68,6 +69,7 @@ class CostTable(CostModel):
         self._gate = ResidualGate()
         self._curve: list[float] | None = None  # over the level; read anew when asked for
         self._rising = False  # the curve is the cells themselves, one for each horizon
+        self._moves = 0  # since the curve was read
 
     @classmethod
     def from_profile(
@@ -146,6 +148,7 @@ class CostTable(CostModel):
 
     def state_dict(self) -> dict[str, object]:
         """The whole table as plain data; horizons are list entries, so that it survives JSON."""
+        self._curve = None  # a copy will read the curve anew, so this table does too and both go on alike
         return {
             "format": FORMAT,
             "cell_rate": self.cell_rate,
@@ -208,6 +211,7 @@ class CostTable(CostModel):
         return cls.from_state_dict(data)
 
     def _read(self) -> list[float]:
+        self._moves = 0
         memory = 2.0 / self.cell_rate - 1.0  # a running mean with rate alpha averages about 2 / alpha - 1 samples
         known = sorted(self._cells)
         values = [exp(self._cells[horizon]) for horizon in known]
@@ -218,16 +222,20 @@ class CostTable(CostModel):
         return fitted if whole else fill_between(dict(zip(known, fitted, strict=True)))
 
     def _move(self, horizon: int) -> None:
-        """Keep the curve where a cell moved without passing its neighbours: reading anew costs ten times as much."""
+        """Keep the curve where a cell moved without passing its neighbours: reading anew costs ten times as much.
+
+        Where cells stand in no order, the fit is made anew after 8 rounds: a cell moves by a twentieth of a residual.
+        """
         curve = self._curve
         if curve is None:
             return
         value = exp(self._cells[horizon])
         above = curve[horizon - 1] <= value if horizon else True
         below = value <= curve[horizon + 1] if horizon + 1 < len(curve) else True
+        self._moves += 1
         if self._rising and above and below:
             curve[horizon] = value
-        else:
+        elif self._rising or self._moves >= MOVES_BETWEEN_FITS:
             self._curve = None
 
 
