@@ -13,14 +13,27 @@ from forerun.errors import ForerunError
 from forerun.horizons import (
     AMTP,
     Choice,
+    CostSurface,
     CostTable,
+    DirectSurvival,
+    DraftTime,
     FeatureLevel,
     FixedHorizon,
     HorizonPolicy,
+    JointAMTP,
+    Linear,
+    Objective,
+    PassTime,
     RoundContext,
     RoundFeedback,
+    Schedule,
+    Seat,
 )
 
+SURFACE = CostSurface.from_profile(
+    [PassTime(width=w, context_length=50, batch_size=1, seconds=(0.8 + 0.1 * w,) * 3) for w in (1, 5, 9)],
+    [DraftTime(tokens=k, seconds=(0.1 * k,) * 3) for k in (1, 8)],
+)
 TABLE = CostTable.from_profile([(k, 1.0 + 0.2 * k) for k in range(9)])
 MAKERS: dict[type[HorizonPolicy], list[Callable[[], HorizonPolicy]]] = {
     FixedHorizon: [lambda: FixedHorizon(0), lambda: FixedHorizon(3)],
@@ -28,6 +41,12 @@ MAKERS: dict[type[HorizonPolicy], list[Callable[[], HorizonPolicy]]] = {
         lambda: AMTP(costs=TABLE, epsilon=0.1),
         lambda: AMTP(epsilon=0.25, soft_labels=False, features=FeatureLevel.F1),
         lambda: AMTP(costs=TABLE, epsilon=0.0, features=FeatureLevel.F0, warmup_rounds=0),
+        lambda: AMTP(costs=TABLE, epsilon=0.5, learner=Linear(), schedule=Schedule.ANYTIME, soft_labels=False),
+        lambda: AMTP(costs=TABLE, epsilon=0.1, learner=DirectSurvival(), objective=Objective.RENEWAL),
+    ],
+    Seat: [
+        lambda: JointAMTP(epsilon=0.1).seat(),
+        lambda: JointAMTP(costs=SURFACE, warmup_rounds=0, epsilon=0.2).seat(),
     ],
 }
 POLICIES = [maker for makers in MAKERS.values() for maker in makers]
@@ -52,6 +71,7 @@ def drive(policy: HorizonPolicy, rounds: int, seed: int) -> list[Choice]:
         choice = policy.propose(context, uniform=rng.random())
         choices.append(choice)
         probabilities = tuple(rng.uniform(0.4, 1.0) for _ in range(choice.horizon))
+        seconds = (1.0 + 0.2 * choice.horizon) * rng.uniform(0.95, 1.05)
         accepted = next((i for i, p in enumerate(probabilities) if rng.random() >= p), choice.horizon)
         policy.observe(
             RoundFeedback(
@@ -60,8 +80,11 @@ def drive(policy: HorizonPolicy, rounds: int, seed: int) -> list[Choice]:
                 accepted=accepted,
                 accept_probabilities=probabilities,
                 overlaps=probabilities,
-                seconds=(1.0 + 0.2 * choice.horizon) * rng.uniform(0.95, 1.05),
+                seconds=seconds,
                 censored=min(2, choice.horizon) if rng.random() < 0.05 else None,
+                draft_seconds=0.1 * choice.horizon,
+                verify_seconds=0.9 * seconds - 0.1 * choice.horizon,
+                verify_width=1 + choice.horizon,
             )
         )
     return choices
@@ -86,9 +109,10 @@ def test_propensities_are_what_the_coin_does(maker: Callable[[], HorizonPolicy],
     for choice in choices:
         assert choice.horizon == (context.limit if choice.explored else choice.planned)
     drafted = [sum(choice.horizon >= j for choice in choices) / COIN_GRID for j in range(1, context.limit + 1)]
-    assert drafted == pytest.approx(first.propensities, abs=1e-12)
+    step = 0.5 / COIN_GRID + 1e-12  # half a step of the grid
+    assert drafted == pytest.approx(first.propensities, abs=step)
     mean = sum(choice.horizon for choice in choices) / COIN_GRID
-    assert sum(first.propensities) == pytest.approx(mean, abs=1e-12)
+    assert sum(first.propensities) == pytest.approx(mean, abs=context.limit * step)
 
 
 @pytest.mark.parametrize("maker", POLICIES)

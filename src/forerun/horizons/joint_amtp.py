@@ -152,7 +152,6 @@ class JointAMTP(JointPolicy):
             raise ForerunError("a joint policy needs a seat, a context and a draw for each request, at least one")
         if not 0.0 <= uniforms[0] < 1.0:
             raise ForerunError(f"uniform is {uniforms[0]}: give one draw from [0, 1)")
-        self._passes += 1
         self._pass_observed = False
         rows = len(seats)
         limits = [context.limit for context in contexts]
@@ -192,6 +191,7 @@ class JointAMTP(JointPolicy):
         else:
             self._costs.observe_round(feedback)
             self._pass_observed = True
+            self._passes += 1
         items = evidence(feedback, soft=self.soft_labels, importance_clip=self.importance_clip)
         self._sizes.observe(items)
         seat.history.observe(feedback, items)
@@ -257,7 +257,8 @@ class JointAMTP(JointPolicy):
         draft = np.array(self._costs.draft_seconds(width))
         known = self._costs.widths_at(rows)
         if len(known) < 2 or not (verify[-1] < inf and draft[-1] < inf):
-            measuring = self.costs is None and self._passes % self.measure_every == 0 and rows not in known
+            measuring = self.costs is None and self._passes % self.measure_every == self.measure_every - 1
+            measuring = measuring and rows not in known
             return [0] * rows if measuring else limits
         verify = verify + rows * self._costs.rest_seconds
         together = self.drafting is Drafting.TOGETHER
