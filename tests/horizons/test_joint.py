@@ -194,6 +194,10 @@ def test_one_request_explores_at_a_time_with_its_propensity() -> None:
             assert choice.horizon == (WIDTH if choice.explored else choice.planned)
             assert choice.propensities == pytest.approx((0.1,) * WIDTH)
     assert explored == [100, 100, 100]
+    eager = JointAMTP(costs=SURFACE, epsilon=0.5, prior_hazards=(0.9,))
+    choices = eager.propose([eager.seat() for _ in range(ROWS)], contexts(), uniforms=[0.99, 0.0, 0.0])
+    assert [choice.explored for choice in choices] == [False, False, True]
+    assert choices[0].propensities == (1 / 3,) * WIDTH
 
 
 @pytest.mark.parametrize("shape", list(Shape))
