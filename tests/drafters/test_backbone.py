@@ -1,6 +1,9 @@
 """The parallel backbone's positions and attention by definition."""
 
 import cmath
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,10 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forerun.drafters import Rope
-from forerun.drafters.backbone import Backbone, BackboneContext, block_visibility
+from forerun.drafters.attention import dense_mask
+from forerun.drafters.backbone import Backbone, BackboneContext, block_rule
 from tests.support.networks import BLOCK, tiny_layer
 
+ROOT = Path(__file__).parents[2]
 CONTEXT = 6
+CPU = torch.device("cpu")
 ROUNDING = 1e-9
 
 
@@ -80,7 +86,8 @@ def test_visibility_by_definition(window: int | None) -> None:
     """The oracle asks for every pair of slot and key whether decoding would have the key."""
     anchors = torch.tensor([[2, 5, 0], [1, 1, 6]])
     length, slots = 7, 3
-    visible = block_visibility(anchors, length=length, slots=slots, window=window)
+    rule = block_rule(anchors, length=length, slots=slots, window=window)
+    visible = dense_mask(rule, rows=2, queries=3 * slots, keys=length + 3 * slots, device=CPU)
     assert visible.shape == (2, 3 * slots, length + 3 * slots)
     for batch_row in range(2):
         for block in range(3):
@@ -92,6 +99,16 @@ def test_visibility_by_definition(window: int | None) -> None:
                     else:
                         expected = (key - length) // slots == block
                     assert bool(visible[batch_row, block * slots + slot, key]) == expected
+
+
+def test_flex_attention_computes_the_same_states() -> None:
+    """Catches a block mask of another rule, grouped heads that are paired differently, and another scale."""
+    command = [sys.executable, "-W", "error", "-m", "tests.support.flex_backbone"]
+    done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    (gap, _), (windowed_gap, effect) = [map(float, line.split()) for line in done.stdout.splitlines()]
+    assert max(gap, windowed_gap) < ROUNDING < 1e-3 < effect
 
 
 def test_a_window_longer_than_the_context_changes_nothing_and_a_short_one_does() -> None:

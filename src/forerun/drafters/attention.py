@@ -1,18 +1,23 @@
 """One transformer layer of a drafter, with the keys and values of what it may look back at given from outside.
 
 Every drafter network is built from it: attention with grouped heads and rotary positions, then a gated MLP. Attention
-runs through torch's scaled dot product with an explicit mask.
+runs through torch's scaled dot product with an explicit mask, or through its flex attention, which skips the blocks of
+a mask that are empty; both masks come from one rule (`MaskRule`).
 """
 
 from __future__ import annotations
 
-from typing import final
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from forerun.drafters.rope import Rope, Rotation
 
@@ -143,7 +148,7 @@ class Attention(nn.Module):
         inputs: Float[Tensor, "batch length width"],
         rotation: Rotation,
         parts: list[KeysValues],
-        visible: Bool[Tensor, "batch length keys"] | None,
+        visible: Bool[Tensor, "batch length keys"] | BlockMask | None,
     ) -> Float[Tensor, "batch length hidden"]:
         """Attend.
 
@@ -156,13 +161,15 @@ class Attention(nn.Module):
         queries = self._heads(self.query(inputs))
         if self.shape.head_norms:
             queries = self.query_norm(queries)
-        attended = functional.scaled_dot_product_attention(
-            rotation.turn(queries),
-            _joined([part.keys for part in parts]),
-            _joined([part.values for part in parts]),
-            attn_mask=None if visible is None else visible[:, None],
-            enable_gqa=True,
-        )
+        queries = rotation.turn(queries)
+        keys = torch.cat([part.keys for part in parts], dim=2)
+        values = torch.cat([part.values for part in parts], dim=2)
+        if isinstance(visible, BlockMask):
+            attended = flex_attended(queries, keys, values, visible)
+        else:
+            attended = functional.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=None if visible is None else visible[:, None], enable_gqa=True
+            )
         output: Tensor = self.output(attended.transpose(1, 2).flatten(start_dim=2))
         return output
 
@@ -190,6 +197,46 @@ class GatedMLP(nn.Module):
         """Position by position."""
         mixed: Tensor = self.down(functional.silu(self.gate(inputs)) * self.up(inputs))
         return mixed
+
+
+MaskRule = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From indices of rows, queries and keys, of shapes that broadcast, to whether the query may read the key."""
+
+
+def dense_mask(
+    rule: MaskRule, *, rows: int, queries: int, keys: int, device: torch.device
+) -> Bool[Tensor, "rows queries keys"]:
+    """The rule asked for every pair."""
+    places = [torch.arange(count, device=device) for count in (rows, queries, keys)]
+    return rule(places[0][:, None, None], places[1][:, None], places[2]).expand(rows, queries, keys)
+
+
+def block_mask(rule: MaskRule, *, rows: int, queries: int, keys: int, device: torch.device) -> BlockMask:
+    """The same for `flex_attended`: which blocks of pairs are empty, full or neither."""
+    return create_block_mask(
+        lambda row, _head, query, key: rule(row, query, key), rows, None, queries, keys, device=str(device)
+    )
+
+
+def flex_attended(
+    queries: Float[Tensor, "batch heads length head_dim"],
+    keys: Float[Tensor, "batch kv_heads keys head_dim"],
+    values: Float[Tensor, "batch kv_heads keys head_dim"],
+    visible: BlockMask,
+) -> Float[Tensor, "batch heads length head_dim"]:
+    """Attention that skips the mask's empty blocks: compiled on a GPU; on a CPU plain, forward only, for tests."""
+    if queries.device.type == "cuda":
+        compiled: Tensor = _compiled_flex()(queries, keys, values, block_mask=visible, enable_gqa=True)
+        return compiled
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="flex_attention called without torch.compile", category=UserWarning)
+        plain: Tensor = flex_attention(queries, keys, values, block_mask=visible, enable_gqa=True)
+        return plain
+
+
+@cache
+def _compiled_flex() -> Callable[..., Any]:
+    return torch.compile(flex_attention)
 
 
 def within(

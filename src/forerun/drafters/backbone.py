@@ -14,10 +14,21 @@ from typing import final
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 
-from forerun.drafters.attention import Attention, GatedMLP, KeysValues, LayerShape, within
+from forerun.drafters.attention import (
+    Attention,
+    GatedMLP,
+    KeysValues,
+    LayerShape,
+    MaskRule,
+    block_mask,
+    dense_mask,
+)
 from forerun.drafters.block_inputs import BlockInputs
 from forerun.drafters.rope import Rotation
+
+_FLEX_HEAD_DIM = 16  # flex attention's kernels need heads at least as wide
 
 Around = Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
 """Runs a sublayer on its normalised input; DFlash2 mixes neighbouring slots before and after it."""
@@ -61,7 +72,7 @@ class Backbone(nn.Module):
         anchor_embeddings: Float[Tensor, "batch blocks hidden"],
         anchor_positions: Int[Tensor, "batch blocks"],
         slots: int,
-        visible: Bool[Tensor, "batch queries keys"] | None,
+        visible: Bool[Tensor, "batch queries keys"] | BlockMask | None,
         arounds: list[tuple[Around, Around]] | None = None,
     ) -> Float[Tensor, "batch blocks slots hidden"]:
         """Hidden states of every slot, ready for the target's head.
@@ -97,7 +108,13 @@ class Backbone(nn.Module):
     ) -> Float[Tensor, "rows blocks slots hidden"]:
         """Hidden states of teacher-forced blocks of ``slots`` inputs."""
         context = self.context(inputs.features, 0)
-        visible = block_visibility(inputs.anchors, length=inputs.length, slots=slots, window=self.shape.window)
+        rule = block_rule(inputs.anchors, length=inputs.length, slots=slots, window=self.shape.window)
+        rows, queries = len(inputs.anchors), inputs.anchors.shape[1] * slots
+        device = inputs.anchors.device
+        # training on a GPU: most blocks of its masks are empty
+        sparse = device.type == "cuda" and torch.is_grad_enabled() and self.shape.head_dim >= _FLEX_HEAD_DIM
+        make_mask = block_mask if sparse else dense_mask
+        visible = make_mask(rule, rows=rows, queries=queries, keys=inputs.length + queries, device=device)
         anchors = embedding[inputs.previous[:, :, 0]]
         return self.block(context, anchors, inputs.anchors, slots, visible, arounds)
 
@@ -127,7 +144,7 @@ class BackboneLayer(nn.Module):
         states: Tensor,
         rotation: Rotation,
         context: KeysValues,
-        visible: Tensor | None,
+        visible: Tensor | BlockMask | None,
         around_attention: Around,
         around_mlp: Around,
     ) -> Tensor:
@@ -146,18 +163,25 @@ def _as_is(normed: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
     return sublayer(normed)
 
 
-def block_visibility(
-    anchors: Int[Tensor, "rows blocks"], *, length: int, slots: int, window: int | None = None
-) -> Bool[Tensor, "rows queries keys"]:
-    """A slot reads the context strictly before its anchor, as far as its window reaches, and its own block."""
-    rows, blocks = anchors.shape
-    places = torch.arange(length, device=anchors.device)
-    context = (places < anchors[:, :, None]).repeat_interleave(slots, dim=1)  # (rows, queries, length)
-    positions = (anchors[:, :, None] + torch.arange(slots, device=anchors.device)).view(rows, -1)
-    context &= within(window, positions, places.expand(rows, -1))
-    owner = torch.arange(blocks, device=anchors.device).repeat_interleave(slots)
-    own_block = (owner[:, None] == owner).expand(rows, -1, -1)  # (rows, queries, queries)
-    return torch.cat([context, own_block], dim=2)
+def block_rule(anchors: Int[Tensor, "rows blocks"], *, length: int, slots: int, window: int | None = None) -> MaskRule:
+    """A slot reads the context strictly before its anchor, as far as its window reaches, and its own block.
+
+    Args:
+        anchors: of the blocks, whose slots are the queries.
+        length: of the context, which stands before the slots among the keys.
+        slots: of a block.
+        window: see `LayerShape`.
+    """
+
+    def may_read(row: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        block = query // slots
+        anchor = anchors[row, block]
+        context = (key < length) & (key < anchor)
+        if window is not None:
+            context = context & (anchor + query % slots - key < window)
+        return context | ((key >= length) & ((key - length) // slots == block))
+
+    return may_read
 
 
 class BackboneContext:
@@ -194,7 +218,8 @@ class BackboneContext:
             # slot j looks back less than `window` positions, so slot 0 the farthest
             context = [layer.last(window - 1) for layer in self._layers]
             anchors = torch.tensor([[context[0].length]], device=self._embedding.device)
-            visible = block_visibility(anchors, length=context[0].length, slots=slots, window=window)
+            rule = block_rule(anchors, length=context[0].length, slots=slots, window=window)
+            visible = dense_mask(rule, rows=1, queries=slots, keys=context[0].length + slots, device=anchors.device)
         place = torch.full((1, 1), position, dtype=torch.int64, device=self._embedding.device)
         embedded = self._embedding[anchor].view(1, 1, -1)
         return self._backbone.block(context, embedded, place, slots, visible, arounds)[0, 0]
