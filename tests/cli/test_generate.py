@@ -89,6 +89,15 @@ def test_rounds_beyond_the_drafters_positions_are_told(made: Path, target_folder
     assert told in " ".join(finished.err.split())
 
 
+def test_a_policy_by_name(target_folder: Path) -> None:
+    """Catches a name that does not reach the engine: a flat law ends every draft of SVIP behind its first token."""
+    given = ("--drafter", f"model:{target_folder}", "--temperature", "0", "--max-new-tokens", "12")
+    found = answer(target_folder, *given, "--horizon", "svip")
+    assert found["accepted"] == found["drafted"] == found["emitted"] - found["rounds"]
+    assert found["token_ids"] == answer(target_folder, *given, "--horizon", "0")["token_ids"]
+    assert found["drafted"] < answer(target_folder, *given, "--horizon", "llama-cpp")["drafted"]
+
+
 def test_the_target_drafts_for_itself_without_a_mistake(target_folder: Path) -> None:
     found = answer(
         target_folder, "--drafter", f"model:{target_folder}", "--horizon", "4", "--max-new-tokens", "21",
@@ -217,6 +226,8 @@ def test_a_lossy_answer_says_so_to_people(target_folder: Path) -> None:
     common = ("generate", PROMPT, "--target", target_folder, "--drafter", "none", "--max-new-tokens", "4")
     assert "not exact: rule lenient" in forerun(*common, "--rule", "lenient", "--lossy").err
     assert "not exact" not in forerun(*common).err
+    control = ("--drafter", "prompt-lookup", "--horizon", "sampled-probability-cut", "--lossy")
+    assert "horizon sampled-probability-cut" in forerun(*common, *control).err
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ def test_a_rule_ends_drafts_in_the_engine(temperature: float, drops: bool) -> No
     for told in policy.feedback:
         lengths.add(told.drafted)
         assert len(told.drawn) == told.drafted
+        assert told.verify_width == told.drafted + 1  # what is dropped is not paid for (sglang pull request 30204)
         assert all(token.prob >= 0.35 for token in told.drawn[:-1])
         if told.drafted < told.choice.horizon and not drops:
             assert told.drawn[-1].prob < 0.35

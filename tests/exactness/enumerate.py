@@ -14,9 +14,10 @@ numbers by key, so it can also show what goes wrong when two decisions share one
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, pairwise, product
+from typing import Any, Protocol
 
 import torch
 
@@ -32,12 +33,22 @@ Block = Callable[[Tokens, Tokens], tuple[Law, ...]]
 """One-row laws after a context and after each prefix of a draft, as one verification pass makes them."""
 
 
+class Planned(Protocol):
+    """What a policy chose, where that is more than a number: a horizon, and what else its own functions understand."""
+
+    @property
+    def horizon(self) -> int:
+        """Tokens to draft at most."""
+
+
 @dataclass(frozen=True)
 class PreDraft:
     """All that a horizon policy may know: committed tokens, and what it made of past rounds."""
 
     context: Tokens
     memory: Hashable
+    chosen: "int | Planned" = 0
+    """What the policy answered; for the functions that are asked while and after drafting."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +61,11 @@ class Round:
     emitted: int
     accept_probabilities: tuple[float, ...]
     overlaps: tuple[float, ...]
+    chosen: "int | Planned" = 0
 
 
-Policy = Callable[[PreDraft], Mapping[int, float]]
-"""Probabilities of the horizons, so a coin is a mapping with several entries."""
+Policy = Callable[[PreDraft], Mapping[Any, float]]
+"""Probabilities of the horizons (numbers or ``Planned``), so a coin is a mapping with several entries."""
 
 
 def _forget(memory: Hashable, _: Round) -> Hashable:
@@ -120,9 +132,11 @@ def generation_law(
             return {context[len(prompt) : end]: 1.0}
         law: defaultdict[Tokens, float] = defaultdict(float)
         info = PreDraft(context, memory)
-        for horizon, weight in horizons.policy(info).items():
-            for drafted, draft_weight in drafts(info, horizon, ()):
-                kept = drafted if horizons.cut is None else drafted[: horizons.cut(info, drafted)]
+        for chosen, weight in horizons.policy(info).items():
+            planned = replace(info, chosen=chosen)
+            horizon = chosen if isinstance(chosen, int) else chosen.horizon
+            for drafted, draft_weight in drafts(planned, horizon, ()):
+                kept = drafted if horizons.cut is None else drafted[: horizons.cut(planned, drafted)]
                 prefixes = [context + kept[:length] for length in range(len(kept) + 1)]
                 verdicts = outcomes(
                     rule,
@@ -140,6 +154,7 @@ def generation_law(
                             token,
                             tuple(outcome.accept_probabilities.tolist()),
                             tuple(outcome.overlaps.tolist()),
+                            chosen,
                         )
                         after = context + kept[: outcome.accepted] + (token,)
                         joint = weight * draft_weight * outcome_weight * token_weight

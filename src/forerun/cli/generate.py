@@ -18,9 +18,9 @@ from forerun.cli.sampling import SamplingOptions, with_sampling_options
 from forerun.engine import BatchGeneration, Generation, generate_batch
 from forerun.errors import ForerunError
 from forerun.evaluation.cost_profile import read_profile
-from forerun.horizons import AMTP, HorizonPolicy
+from forerun.horizons import HorizonPolicy
 from forerun.models import EMBEDDED_TARGET, load_target
-from forerun.recipes import RULES, rule_named
+from forerun.recipes import RULES, horizon_named, rule_named
 
 
 @with_sampling_options
@@ -46,10 +46,16 @@ def generate(
             "SIZE lowest ids. The rest of its head is not computed.",
         ),
     ] = None,
-    horizon: Annotated[str, typer.Option(help="Tokens to draft each round, or amtp.")] = "amtp",
-    costs: Annotated[Path | None, typer.Option(help="With --horizon amtp: costs that forerun profile wrote.")] = None,
+    horizon: Annotated[
+        str, typer.Option(help="Tokens to draft each round, or a policy: amtp, or one of docs/rivals.md.")
+    ] = "amtp",
+    costs: Annotated[
+        Path | None, typer.Option(help="For the horizon policy: costs that forerun profile wrote.")
+    ] = None,
     rule: Annotated[str, typer.Option(help=f"Which draft tokens stand: {', '.join(RULES)}.")] = "token-level",
-    lossy: Annotated[bool, typer.Option("--lossy", help="Allow a rule that changes the output law.")] = False,
+    lossy: Annotated[
+        bool, typer.Option("--lossy", help="Allow a rule or horizon that changes the output law.")
+    ] = False,
     max_new_tokens: Annotated[int, typer.Option(help="Cap on an answer, in tokens.")] = 256,
     num_return_sequences: Annotated[int, typer.Option(help="Answers for each prompt.")] = 1,
     max_batch: Annotated[int, typer.Option(help="Answers decoded together; the others wait.")] = 16,
@@ -67,7 +73,8 @@ def generate(
     One answer is streamed. Several are decoded together and printed one after the other; --json prints a line for each.
     """
     sampling.check()
-    policy, acceptance = _policy(horizon), rule_named(rule, lossy=lossy)
+    acceptance = rule_named(rule, lossy=lossy)
+    policy = horizon_named(horizon, rule=acceptance, lossy=lossy)
     if logprobs is not None and not as_json:
         raise ForerunError("--logprobs are part of the JSON line; add --json")
     texts = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts]
@@ -76,11 +83,12 @@ def generate(
     model = load_target(target, dtype=dtype, optimize=optimize)
     proposer = pick_drafter(drafter, model, optimize=optimize, draft_vocab=draft_vocab)
     if costs is not None:
-        if policy is not None or proposer is None:
-            raise ForerunError("--costs are for --horizon amtp with a drafter; leave them out")
-        policy = AMTP(costs=read_profile(costs, target_name=model.name, drafter_name=proposer.name))
-    if proposer is None and policy is None:
-        policy = 0
+        if not isinstance(policy, HorizonPolicy) or proposer is None:
+            raise ForerunError("--costs are for a horizon policy with a drafter; leave them out")
+        table = read_profile(costs, target_name=model.name, drafter_name=proposer.name)
+        policy = horizon_named(horizon, rule=acceptance, costs=table, lossy=lossy)
+    if proposer is None and isinstance(policy, HorizonPolicy):
+        policy = 0  # plain decoding leaves a policy nothing to choose
     batch = generate_batch(
         model,
         texts,
@@ -106,7 +114,7 @@ def generate(
         print()
     else:
         _print_in_order(batch, texts)
-    _print_totals(batch, rule)
+    _print_totals(batch, rule, horizon)
 
 
 def _summary(answer: Generation) -> dict[str, Any]:
@@ -146,28 +154,17 @@ def _print_in_order(batch: BatchGeneration, texts: list[str]) -> None:
         print(f"[{index + 1}] {first_line}\n{text}\n")
 
 
-def _print_totals(batch: BatchGeneration, rule: str) -> None:
+def _print_totals(batch: BatchGeneration, rule: str, horizon: str) -> None:
     totals = batch.totals
     tau, speed = totals.tau, totals.tokens_per_second
     if tau is None or speed is None:
         return
     beyond = totals.rounds_beyond_drafter
     limit = f", {beyond} rounds without drafts beyond the drafter's last position" if beyond else ""
+    lossy = "" if batch.exact else f", not exact: rule {rule}, horizon {horizon}"
     endings = ", ".join(dict.fromkeys(str(answer.finish) for answer in batch.answers))
     Console(stderr=True).print(
         f"{totals.emitted + len(batch.answers)} tokens, {totals.rounds} rounds, tau {tau:.2f}, {speed:.1f} tokens/s "
-        f"(prefill excluded), ended by {endings}{limit}{'' if batch.exact else f', not exact: rule {rule}'}",
+        f"(prefill excluded), ended by {endings}{limit}{lossy}",
         style="dim",
     )
-
-
-def _policy(horizon: str) -> int | HorizonPolicy | None:
-    if horizon == "amtp":
-        return None  # the engine's default: AMTP with a drafter, plain without
-    try:
-        number = int(horizon)
-    except ValueError as error:
-        raise ForerunError(f"horizon is {horizon!r}; give a number of tokens or amtp") from error
-    if number < 0:
-        raise ForerunError(f"horizon is {horizon}; give 0 (plain decoding) or more")
-    return number

@@ -4,6 +4,7 @@ from forerun.recipes.demo import demo_config, demo_prompts
 from forerun.recipes.drafter import dflash2_for, dflash_for, dspark_for, embedded_drafter, medusa_for
 from forerun.recipes.drafters import DRAFTERS, drafter_config
 from forerun.recipes.eagle3 import eagle3_deepspec_for, eagle3_for
+from forerun.recipes.horizons import HORIZONS, horizon_named
 from forerun.recipes.objectives import OBJECTIVES, objective
 from forerun.recipes.parallel_heads import parallel_heads_for
 from forerun.recipes.prompts import prompts_from_file, shipped_prompts
@@ -11,6 +12,7 @@ from forerun.recipes.rules import RULES, rule_named
 
 __all__ = [
     "DRAFTERS",
+    "HORIZONS",
     "OBJECTIVES",
     "RULES",
     "demo_config",
@@ -22,6 +24,7 @@ __all__ = [
     "eagle3_deepspec_for",
     "eagle3_for",
     "embedded_drafter",
+    "horizon_named",
     "medusa_for",
     "objective",
     "parallel_heads_for",
