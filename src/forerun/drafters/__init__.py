@@ -25,7 +25,7 @@ from forerun.drafters.eagle3 import Eagle3Config, Eagle3Network
 from forerun.drafters.eagle3_tree import Eagle3Tree, Eagle3TreeSession
 from forerun.drafters.independent import IndependentNetwork
 from forerun.drafters.markov import MarkovKind
-from forerun.drafters.mask_token import MaskTokenModel, MaskTokenRiders
+from forerun.drafters.mask_token import MaskTokenConfig, MaskTokenModel, MaskTokenRiders, MaskTokenStudent
 from forerun.drafters.medusa import MedusaConfig, MedusaNetwork
 from forerun.drafters.network import Borrowed, DraftContext, DraftNetwork, DraftStates, Head, OpenBlock, PlainHead
 from forerun.drafters.network_drafter import NetworkDrafter, NetworkSession, ProposalPolicy
@@ -67,8 +67,10 @@ __all__ = [
     "IndependentNetwork",
     "LayerShape",
     "MarkovKind",
+    "MaskTokenConfig",
     "MaskTokenModel",
     "MaskTokenRiders",
+    "MaskTokenStudent",
     "MedusaConfig",
     "MedusaNetwork",
     "Need",
