@@ -57,6 +57,8 @@ class TrainConfig:
         weight_decay: on matrices.
         clip: largest gradient norm.
         confidence_weight: of the confidence head's cross-entropy against 1 - TV.
+        prefix: whose tokens stand before a position that is scored: ``text``, ``student`` (what the drafter itself
+            proposed), or ``own``: as the drafter's paper has it, the student's for mask tokens, the text's for others.
         seed: of weights, rows and anchors.
         fused: compute the loss chunk by chunk from hidden states where the objective allows it: the same numbers up to
             rounding, without the logits of the whole batch (`Objective.divergence`).
@@ -85,6 +87,7 @@ class TrainConfig:
     weight_decay: float = 0.01
     clip: float = 1.0
     confidence_weight: float = 1.0
+    prefix: str = "own"
     seed: int = 0
     fused: bool = True
     one_by_one: bool = False
@@ -99,6 +102,7 @@ class TrainConfig:
         """Refuse unknown words before hours of work."""
         _one_of("position_weights", self.position_weights, ("own", *POSITION_WEIGHTS))
         _one_of("draft_law", self.draft_law, DRAFT_LAWS)
+        _one_of("prefix", self.prefix, ("own", "student", "text"))
         _one_of("matmul_precision", self.matmul_precision, MATMUL_PRECISIONS)
         if not 0.0 < self.learning_rate < 1.0:
             raise ForerunError(f"learning_rate is {self.learning_rate}; give a number between 0 and 1")
@@ -304,6 +308,10 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 def _check_network(network: DraftNetwork, config: TrainConfig) -> None:
     """Refuse settings that mean nothing to this network."""
+    if config.prefix == "student":
+        raise ForerunError(
+            f"{network.config.architecture} is trained on the text; only mask tokens on their own prefix"
+        )
     if config.one_by_one and not isinstance(network, IndependentNetwork):
         raise ForerunError(
             f"one_by_one is for heads that do not see each other; those of {network.config.architecture} do"

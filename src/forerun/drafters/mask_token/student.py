@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from forerun.drafters.mask_token.config import MaskTokenConfig
+from forerun.errors import ForerunError
 from forerun.models import MaskAdapter, TransformersTarget
 
 
@@ -37,7 +38,7 @@ class MaskTokenStudent:
         Raises:
             ForerunError: the target has no such layers.
         """
-        adapter = MaskAdapter(config.hidden_size, config.sites, rank=config.rank, alpha=config.alpha).to(target.device)
+        adapter = _adapter(config).to(target.device)
         model = target
         if config.form == "copy":
             tokenizer = target.tokenizer if target.has_tokenizer else None
@@ -45,6 +46,34 @@ class MaskTokenStudent:
             model = TransformersTarget(inner, tokenizer, name=f"{target.name} with masks")
             inner.requires_grad_(True)
         return cls(config=config, model=model, adapter=adapter, mask_id=model.extra_tokens.add(adapter))
+
+    @classmethod
+    def reading(
+        cls, config: MaskTokenConfig, model: TransformersTarget, weights: dict[str, Tensor]
+    ) -> MaskTokenStudent:
+        """A trained one, to draft with.
+
+        Args:
+            config: shape.
+            model: reads the masks; it has one extra token from now on.
+            weights: of the adapter.
+
+        Raises:
+            ForerunError: a tensor has another shape, or the model no such layers.
+        """
+        adapter = _adapter(config)
+        for name, value in adapter.state_dict().items():
+            if weights[name].shape != value.shape:
+                shapes = f"{tuple(weights[name].shape)}, the config asks for {tuple(value.shape)}"
+                raise ForerunError(f"mask token: tensor {name} has shape {shapes}")
+        adapter.load_state_dict({name: value.float() for name, value in weights.items()})
+        adapter = adapter.to(device=model.device, dtype=model.dtype).requires_grad_(False)
+        return cls(config=config, model=model, adapter=adapter, mask_id=model.extra_tokens.add(adapter))
+
+    @staticmethod
+    def weight_names(config: MaskTokenConfig) -> list[str]:
+        """Names of the adapter's tensors."""
+        return list(_adapter(config).state_dict())
 
     def initialise(self, *, generator: torch.Generator) -> None:
         """The mask begins as the mean of all tokens, the updates as none."""
@@ -57,3 +86,7 @@ class MaskTokenStudent:
         if self.config.form == "copy":
             modules["model"] = self.model.model
         return nn.ModuleDict(modules)
+
+
+def _adapter(config: MaskTokenConfig) -> MaskAdapter:
+    return MaskAdapter(config.hidden_size, config.sites, rank=config.rank, alpha=config.alpha)

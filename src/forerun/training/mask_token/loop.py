@@ -81,7 +81,6 @@ def distill(
     config: TrainConfig,
     run_folder: Path,
     *,
-    prefix: Prefix,
     resume: bool,
     progress: Progress,
 ) -> Distilled:
@@ -93,7 +92,6 @@ def distill(
         drafter_config: shape of the drafter.
         config: of the run; there is no confidence head and no loss from hidden states here.
         run_folder: state and log.
-        prefix: ``student`` as the paper has it; ``text`` is plain teacher forcing.
         resume: go on from the state in ``run_folder``.
         progress: the caller's bars.
 
@@ -101,6 +99,7 @@ def distill(
         ForerunError: the objective needs tokens that the text alone has, no held-out answer is longer than a block,
             the run cannot be resumed, or the gradient is not finite.
     """
+    prefix: Prefix = "text" if config.prefix == "text" else "student"
     if prefix == "student" and not config.objective.needs <= {Need.TARGET_LAW}:
         raise ForerunError(
             f"{config.objective.title} needs more than the target's laws, which is all there is behind a student's own "
@@ -116,8 +115,7 @@ def distill(
             "so none can show how far drafts get; add data or draft fewer tokens"
         )
     everything = DraftVocabulary(torch.arange(target.vocab_size), target.vocab_size)
-    settings = settings_of(config) | {"prefix": prefix}
-    identity = run_identity(settings, drafter_config, everything, target, rows)
+    identity = run_identity(settings_of(config), drafter_config, everything, target, rows)
     student = MaskTokenStudent.of(drafter_config, target)
     student.initialise(generator=torch.Generator().manual_seed(config.seed))
     trained = student.trained
