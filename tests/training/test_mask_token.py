@@ -25,13 +25,15 @@ from forerun.errors import ForerunError
 from forerun.losses import TVP, ArgmaxCrossEntropy, CrossEntropy
 from forerun.models import TransformersTarget, tiny_target
 from forerun.recipes import drafter_config
-from forerun.training import FeatureRow, TrainConfig
+from forerun.training import FeatureRow, TrainConfig, train_drafter
 from forerun.training.mask_token import Distilled, Spans, distill
 from forerun.training.mask_token.loop import score
 from tests.support.networks import provenance
 from tests.support.speed import without_shape_checks
 from tests.support.tokenizers import text_tokenizer
+from tests.support.training import cyclic_target
 from tests.support.writers import no_bars
+from tests.training.test_run import prepare
 
 VOCAB = 16
 CLOSE = 1e-10
@@ -229,6 +231,47 @@ def test_a_copy_learns_to_count_and_is_saved(tmp_path: Path) -> None:
     own = generate(student.model, [3, 4, 5, 6], drafter=riders, horizon=4, sampling=GREEDY, max_new_tokens=19)
     assert own.token_ids == answer.token_ids
     assert [record.accepted for record in own] == [4, 4, 4, 2]
+
+
+def test_riders_through_the_files_of_a_real_run(tmp_path: Path) -> None:
+    """Features without layers, training, a folder of the drafter; read again it computes the same, and errors name why.
+
+    Catches a drafter of another kind for any of the shared steps.
+    """
+    prepare(tmp_path, layers=())
+    target = cyclic_target()
+    output = tmp_path / "drafter"
+    result = train_drafter(
+        target,
+        tmp_path / "features",
+        tmp_path / "answers.jsonl",
+        shape(target, "riders"),
+        replace(CONFIG, steps=2, learning_rate=0.05),
+        output,
+        tmp_path / "run",
+        command="forerun train",
+        resume=False,
+        progress=no_bars(),
+    )
+    assert isinstance(result, Distilled)
+    drafter = load_drafter(output, target)
+    assert isinstance(drafter, MaskTokenRiders)
+    assert (drafter.max_horizon, drafter.name) == (4, "mask-token:riders:sample")
+    ids = [3, 4, 5]
+    rows = [
+        target.forward(torch.tensor([*ids, mask, mask]), target.new_cache(), num_logits=2).logits
+        for mask in (drafter.mask_id, result.student.mask_id)
+    ]
+    torch.testing.assert_close(rows[0], rows[1], rtol=0, atol=0.05 * float(rows[1].abs().max()))  # bfloat16
+    config = output / "config.json"
+    config.write_text(config.read_text().replace('"rank": 16', '"rank": 8'))
+    with pytest.raises(
+        ForerunError, match=r"tensor down\.0/mlp/down_proj has shape \(16, 8\), the config asks for"
+    ):
+        load_drafter(output, target)
+    config.write_text(config.read_text().replace('"rank": 8', '"rank": 16').replace('"alpha": 32.0', '"alpha": 3200.0'))
+    with pytest.raises(ForerunError, match="its golden logits differ by"):
+        load_drafter(output, target)
 
 
 @pytest.mark.slow
