@@ -265,9 +265,7 @@ def test_riders_through_the_files_of_a_real_run(tmp_path: Path) -> None:
     torch.testing.assert_close(rows[0], rows[1], rtol=0, atol=0.05 * float(rows[1].abs().max()))  # bfloat16
     config = output / "config.json"
     config.write_text(config.read_text().replace('"rank": 16', '"rank": 8'))
-    with pytest.raises(
-        ForerunError, match=r"tensor down\.0/mlp/down_proj has shape \(16, 8\), the config asks for"
-    ):
+    with pytest.raises(ForerunError, match=r"tensor down\.0/mlp/down_proj has shape \(16, 8\), the config asks for"):
         load_drafter(output, target)
     config.write_text(config.read_text().replace('"rank": 8', '"rank": 16').replace('"alpha": 32.0', '"alpha": 3200.0'))
     with pytest.raises(ForerunError, match="its golden logits differ by"):
