@@ -139,6 +139,9 @@ def test_an_idle_plan_explores_more_often_and_says_so() -> None:
     eager = AMTP(epsilon=0.5, costs=linear_table(7), prior_hazards=(0.99,))
     assert eager.propose(context(), uniform=0.999).explored
     assert policy.clone().idle_factor == 5.0
+    while policy.report.informative < 64:  # by then a plan of 0 is knowledge: exploring it costs what it costs
+        play(policy, 0.001, uniform=0.0)
+    assert policy.propose(context(), uniform=0.0201).propensities == (0.02,) * 7
 
 
 def test_explored_rounds_are_counted() -> None:

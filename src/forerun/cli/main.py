@@ -8,11 +8,13 @@ from typing import NoReturn
 import typer
 
 from forerun.cli.check import check_app
+from forerun.cli.compare import compare_app
 from forerun.cli.data import data_app
 from forerun.cli.demo import demo
 from forerun.cli.generate import generate
 from forerun.cli.profile import profile
 from forerun.cli.record import record
+from forerun.cli.replay import replay
 from forerun.cli.train import train
 from forerun.errors import ForerunError
 
@@ -25,11 +27,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(check_app, name="check")
+app.add_typer(compare_app, name="compare")
 app.add_typer(data_app, name="data")
 app.command()(demo)
 app.command()(generate)
 app.command()(profile)
 app.command()(record)
+app.command()(replay)
 app.command()(train)
 
 

@@ -132,14 +132,14 @@ def _header(
     settings: RecordingSettings,
 ) -> RecordingHeader:
     origin = result_origin(target, format="forerun-recording-1", command=portable_command(sys.argv))
-    costs, uncached = measured_costs(target, proposer, prompts[-3:], settings)
+    cached, drafting, uncached = measured_costs(target, proposer, prompts[-6:], settings)
     return RecordingHeader.model_validate(
         {
             **origin,
             **_identity(target, proposer, word, prompts, settings),
             "rule": "agreement",
-            "cached_seconds": tuple(cost.round_seconds for cost in costs),
-            "draft_seconds": tuple(cost.draft_seconds for cost in costs),
+            "cached_seconds": cached,
+            "draft_seconds": drafting,
             "uncached": uncached,
         }
     )

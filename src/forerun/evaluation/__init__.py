@@ -3,8 +3,8 @@
 from forerun.evaluation.demo import DemoConfig, DemoPrompt, run_demo, split_prompts
 from forerun.evaluation.exactness import ExactnessConfig, ExactnessReport, check_exactness
 from forerun.evaluation.greedy_verdict import GreedyAgreement, GreedyVerdict, greedy_verdict
-from forerun.evaluation.origin import result_origin
-from forerun.evaluation.paired import SpeedPair, SpeedRatio, speed_ratio
+from forerun.evaluation.origin import result_origin, study_origin
+from forerun.evaluation.paired import Speed, SpeedPair, SpeedRatio, speed, speed_ratio
 from forerun.evaluation.parity import ParityConfig, ParityReport, check_parity
 from forerun.evaluation.pilot import CyclingHorizon, HorizonCost, Pilot, run_pilot
 from forerun.evaluation.trace import Tracer
@@ -21,6 +21,7 @@ __all__ = [
     "ParityConfig",
     "ParityReport",
     "Pilot",
+    "Speed",
     "SpeedPair",
     "SpeedRatio",
     "Tracer",
@@ -30,6 +31,8 @@ __all__ = [
     "result_origin",
     "run_demo",
     "run_pilot",
+    "speed",
     "speed_ratio",
     "split_prompts",
+    "study_origin",
 ]

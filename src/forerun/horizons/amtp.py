@@ -39,6 +39,10 @@ MEASURED_HORIZONS = (0, 1)
 """What an AMTP without a table measures besides the limit: plain decoding, and the fixed part of drafting at all."""
 
 
+IDLE_UNTIL = 64
+"""Informative rounds after which a plan of horizon 0 is knowledge and no longer an accident of the start."""
+
+
 @final
 class AMTP(HorizonPolicy):
     """Adaptive horizons by survival-weighted hazard regression (AMTP).
@@ -59,7 +63,8 @@ class AMTP(HorizonPolicy):
     until both are measured (a decision by past rounds alone, hence exact). With a table given there are no such rounds.
 
     Horizon 0 brings no evidence; exploration alone finds the way back, so rounds that plan 0 explore `idle_factor`
-    times as often. The plan decides that before the coin, so the propensities stay known. With epsilon 0 there is none.
+    times as often until 64 rounds have been informative. The plan and past rounds decide that before the coin, so the
+    propensities stay known. With epsilon 0 there is none.
 
     Args:
         costs: the model to start from, copied; None is an empty `CostTable` that measures as it goes.
@@ -74,7 +79,7 @@ class AMTP(HorizonPolicy):
             then filled with probability `pad_rate`: exploration at no cost for a drafter whose block costs the same
             whatever its length. The propensities say so.
         pad_rate: see above; the coin is the same one.
-        idle_factor: multiplies epsilon in rounds that plan horizon 0 (to 1 at most).
+        idle_factor: multiplies epsilon in early rounds that plan horizon 0 (to 1 at most).
         importance_clip: largest inverse-probability weight.
         prior_hazards: for position 1, 2, ...; the last one serves all deeper positions.
         warmup_rounds: rounds decided by the prior hazards.
@@ -208,7 +213,7 @@ class AMTP(HorizonPolicy):
         if self.costs is None and self.measure_every is not None:
             planned = self._measuring(planned, limit, self.measure_every)
         epsilon = self.schedule.rate(self.epsilon, self._rounds)
-        if planned == 0:
+        if planned == 0 and self._history.rounds < IDLE_UNTIL:
             epsilon = min(1.0, self.idle_factor * epsilon)
         padded = padded_horizon(planned, limit, self.pad_widths) if self.pad_rate else planned
         horizon = explored_horizon(planned, limit, uniform, epsilon=epsilon, padded=padded, pad_rate=self.pad_rate)

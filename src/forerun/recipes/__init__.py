@@ -9,12 +9,16 @@ from forerun.recipes.objectives import OBJECTIVES, objective
 from forerun.recipes.parallel_heads import parallel_heads_for
 from forerun.recipes.prompts import prompts_from_file, shipped_prompts
 from forerun.recipes.rules import RULES, rule_named
+from forerun.recipes.worlds import DEFAULT_SCENES, REGIMES, WORLDS, regime_named, world_named
 
 __all__ = [
+    "DEFAULT_SCENES",
     "DRAFTERS",
     "HORIZONS",
     "OBJECTIVES",
+    "REGIMES",
     "RULES",
+    "WORLDS",
     "demo_config",
     "demo_prompts",
     "dflash2_for",
@@ -29,6 +33,8 @@ __all__ = [
     "objective",
     "parallel_heads_for",
     "prompts_from_file",
+    "regime_named",
     "rule_named",
     "shipped_prompts",
+    "world_named",
 ]

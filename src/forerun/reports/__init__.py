@@ -1,5 +1,6 @@
 """Result files in, tables and one self-contained page out; this layer measures nothing and knows no model."""
 
+from forerun.reports.comparison import comparison_markdown, comparison_tables
 from forerun.reports.files import parse_result, read_result, write_result
 from forerun.reports.markdown import markdown_table
 from forerun.reports.page import render_page, write_page
@@ -10,6 +11,8 @@ __all__ = [
     "colour_legend",
     "coloured_answer",
     "coloured_round",
+    "comparison_markdown",
+    "comparison_tables",
     "demo_tables",
     "headline",
     "markdown_table",

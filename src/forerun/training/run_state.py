@@ -10,9 +10,8 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from torch import nn
 
-from forerun.drafters import DrafterConfig, DraftVocabulary
+from forerun.drafters import DrafterConfig, DraftNetwork, DraftVocabulary
 from forerun.errors import ForerunError
 from forerun.losses import AcceptanceHistory
 from forerun.models import TransformersTarget
@@ -53,7 +52,7 @@ def run_identity(
 
 
 def save_state(
-    network: nn.Module,
+    network: DraftNetwork,
     optimizer: torch.optim.AdamW,
     history: AcceptanceHistory,
     identity: dict[str, str],
@@ -76,7 +75,7 @@ def save_state(
 
 
 def resume_state(
-    network: nn.Module,
+    network: DraftNetwork,
     optimizer: torch.optim.AdamW,
     history: AcceptanceHistory,
     identity: dict[str, str],

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import final
 
 import numpy as np
 import pytest
@@ -25,11 +26,11 @@ from forerun.evaluation.recording import (
 )
 from forerun.evaluation.replay import Priced, replay
 from forerun.evaluation.simulator import Curve
-from forerun.horizons import AMTP, FixedHorizon, HorizonPolicy, RoundContext
+from forerun.horizons import AMTP, Choice, FixedHorizon, HorizonPolicy, RoundContext, RoundFeedback
 from forerun.verification import Agreement
 from tests.support.targets import random_table
 
-COSTS = Curve(label="steep", draft_per_token=0.003)
+COSTS = Curve(label="steep", draft_per_token=0.008)
 SETTINGS = RecordingSettings(max_new_tokens=40, seed=9)
 VOCAB = 4
 TARGET = random_table(11, vocab_size=VOCAB, order=2, stop_ids=(3,))
@@ -44,6 +45,30 @@ HEADER = RecordingHeader(
 )  # fmt: skip
 
 
+@final
+class Watched(HorizonPolicy):
+    """Another policy, and what it was told."""
+
+    name = "watched"
+
+    def __init__(self, inner: HorizonPolicy) -> None:
+        self.inner = inner
+        self.told: list[tuple[object, ...]] = []
+
+    def propose(self, context: RoundContext, *, uniform: float) -> Choice:
+        return self.inner.propose(context, uniform=uniform)
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        self.told.append(
+            (feedback.choice.horizon, feedback.choice.explored and feedback.choice.planned < feedback.choice.horizon,
+             feedback.accepted, feedback.accept_probabilities, feedback.overlaps, feedback.seconds, feedback.censored)
+        )  # fmt: skip
+        self.inner.observe(feedback)
+
+    def clone(self) -> "Watched":
+        return Watched(self.inner.clone())
+
+
 def policies() -> list[HorizonPolicy]:
     adaptive = AMTP(costs=COSTS.table(3, 10, np.array([0.7, 0.5, 0.3])), epsilon=0.3)
     return [adaptive, FixedHorizon(3), FixedHorizon(0), FixedHorizon(1)]
@@ -56,15 +81,18 @@ def test_live_and_replayed_rounds_are_the_same() -> None:
     Catches numbers that move with the round (the text then depends on the horizon), an accepted length of another
     draft, features of another position, coins of another stream, and censored labels that count.
     """
-    ended_early = 0
+    ended_early = explored = censored = 0
     for policy in policies():
-        live, replayed = Priced(policy.clone(), COSTS), policy.clone()
+        watched, replayed = Watched(policy.clone()), Watched(policy.clone())
+        live = Priced(watched, COSTS)
         for number in range(6):
             temperature = 0.0 if number == 0 else 1.0
-            answer = record_answer(TARGET, DRAFTER, PROMPT, temperature, SETTINGS, number=number)
+            settings = replace(SETTINGS, ignore_stop_ids=number % 2 == 1)
+            answer = record_answer(TARGET, DRAFTER, PROMPT, temperature, settings, number=number)
             spoken = generate(
                 TARGET, PROMPT, drafter=DRAFTER, horizon=live, sampling=SamplingParams(temperature=temperature),
                 max_new_tokens=SETTINGS.max_new_tokens, seed=SETTINGS.seed, request=number, rule=Agreement(),
+                ignore_stop_ids=settings.ignore_stop_ids,
             )  # fmt: skip
             records = spoken.records
             assert tuple(spoken.token_ids) == answer.token_ids
@@ -74,7 +102,10 @@ def test_live_and_replayed_rounds_are_the_same() -> None:
             run = replay(replayed, [recorded_track(answer, coin_seed=SETTINGS.seed)], COSTS)
             assert run.horizons.tolist() == [record.drafted for record in records]
             assert run.emitted.tolist() == [len(record.token_ids) for record in records]
-    assert ended_early
+        assert replayed.told == watched.told
+        explored += any(told[1] for told in watched.told)
+        censored += any(told[-1] is not None for told in watched.told)
+    assert ended_early and explored and censored
 
 
 @pytest.mark.usefixtures("unchecked_shapes")

@@ -19,7 +19,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 @final
 class UncachedPass(BaseModel):
-    """Median seconds of a target's pass over a whole sequence, nothing cached."""
+    """Median seconds of a target's pass over a whole sequence, nothing cached; processor time on a processor."""
 
     model_config = STRICT
 
@@ -47,7 +47,8 @@ class RecordingHeader(BaseModel):
         max_horizon: tokens drafted at every position, as far as its limit allowed.
         temperatures: of the answers, 0 is greedy.
         prompts: ids of the prompts, in order; answers are numbered prompt by prompt, all temperatures of each.
-        cached_seconds: median seconds of a whole round with horizon 0, 1, ..., ``max_horizon``, keys and values cached.
+        cached_seconds: median seconds of a whole round with horizon 0, 1, ..., ``max_horizon``, keys and values cached;
+            processor time on a processor.
         draft_seconds: of them, for drafting.
         uncached: what a pass costs without a cache.
     """

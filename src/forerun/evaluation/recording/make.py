@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -16,7 +17,7 @@ from forerun.drafters import Drafter
 from forerun.engine import generate
 from forerun.errors import ForerunError
 from forerun.evaluation.demo import DemoPrompt
-from forerun.evaluation.pilot import HorizonCost, run_pilot
+from forerun.evaluation.pilot import CyclingHorizon
 from forerun.evaluation.recording.format import (
     RecordedAnswer,
     RecordedContext,
@@ -27,6 +28,7 @@ from forerun.evaluation.recording.format import (
 from forerun.evaluation.recording.window import WindowPolicy, WindowRule
 from forerun.horizons import DrawnToken, RoundFeedback
 from forerun.models import Target, TransformersTarget
+from forerun.verification import Agreement
 
 UNCACHED_LENGTHS = (32, 64, 128, 192)
 UNCACHED_REPEATS = 5
@@ -175,32 +177,60 @@ def _draft(token: DrawnToken) -> RecordedDraft:
 
 def measured_costs(
     target: TransformersTarget, drafter: Drafter, prompts: Sequence[DemoPrompt], settings: RecordingSettings
-) -> tuple[tuple[HorizonCost, ...], tuple[UncachedPass, ...]]:
-    """What rounds of every horizon cost here with a cache, and what passes over whole sequences cost without one.
+) -> tuple[tuple[float, ...], tuple[float, ...], tuple[UncachedPass, ...]]:
+    """What rounds cost here: every horizon in turn with a cache, and passes over whole sequences without one.
+
+    On a processor this is processor time, which other programs of a busy machine disturb least; elsewhere the clock's.
 
     Args:
         target: the model.
         drafter: its drafter.
-        prompts: of the pilot.
+        prompts: decoded for it.
         settings: of the recording that follows.
+
+    Returns:
+        Median seconds of a round by horizon, of them for drafting, and the passes.
+
+    Raises:
+        ForerunError: the answers were too short to see every horizon.
     """
-    pilot = run_pilot(
-        target,
-        drafter,
-        [prompt.text for prompt in prompts],
-        sampling=SamplingParams(temperature=max(settings.temperatures)),
-        max_new_tokens=settings.max_new_tokens,
-        seed=settings.seed,
+    clock = time.process_time if target.device.type == "cpu" else time.perf_counter
+    policy = CyclingHorizon(drafter.max_horizon)
+    whole: defaultdict[int, list[float]] = defaultdict(list)
+    drafting: defaultdict[int, list[float]] = defaultdict(list)
+    for number, prompt in enumerate(prompts):
+        answer = generate(
+            target, prompt.text, drafter=drafter, horizon=policy, max_new_tokens=settings.max_new_tokens,
+            seed=settings.seed, request=number, ignore_stop_ids=True, rule=Agreement(),
+        )  # fmt: skip
+        rounds = iter(answer)
+        assert answer.prefill is not None
+        while True:
+            started = clock()
+            record = next(rounds, None)
+            seconds = clock() - started
+            if record is None:
+                break
+            if record.depth == record.choice.horizon:
+                whole[record.depth].append(seconds)
+                drafting[record.depth].append(seconds * record.seconds.draft / record.seconds.total)
+    horizons = range(drafter.max_horizon + 1)
+    unseen = [horizon for horizon in horizons if not whole[horizon]]
+    if unseen:
+        raise ForerunError(f"no round of horizon {unseen[0]} was timed; give longer answers")
+    return (
+        tuple(median(whole[horizon]) for horizon in horizons),
+        tuple(median(drafting[horizon]) for horizon in horizons),
+        tuple(_uncached(target, length, clock) for length in UNCACHED_LENGTHS),
     )
-    return pilot.costs, tuple(_uncached(target, length) for length in UNCACHED_LENGTHS)
 
 
 @torch.inference_mode()
-def _uncached(target: TransformersTarget, length: int) -> UncachedPass:
+def _uncached(target: TransformersTarget, length: int, clock: Callable[[], float]) -> UncachedPass:
     token_ids = torch.arange(length) % target.vocab_size
     taken = []
     for _ in range(UNCACHED_REPEATS):
-        started = time.perf_counter()
+        started = clock()
         target.forward(token_ids, target.new_cache(), num_logits=1)
-        taken.append(time.perf_counter() - started)
+        taken.append(clock() - started)
     return UncachedPass(length=length, seconds=median(taken))

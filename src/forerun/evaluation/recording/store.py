@@ -37,9 +37,12 @@ def read_recording(path: Path, *, whole: bool = True) -> Recording:
     """
     if not path.is_file():
         raise ForerunError(f"no such recording: {path}")
-    lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line]
+    text = path.read_text(encoding="utf-8")
+    lines = [line for line in text.split("\n") if line]
     if not lines:
         raise ForerunError(f"{path} is empty; record again")
+    if not text.endswith("\n"):
+        raise ForerunError(f"{path}, line {len(lines)} was cut off; finish the recording with forerun record --resume")
     header = _parsed(RecordingHeader, lines[0], path, 1)
     answers = tuple(_parsed(RecordedAnswer, line, path, number) for number, line in enumerate(lines[1:], start=2))
     for expected, answer in enumerate(answers):

@@ -112,8 +112,8 @@ class WindowPolicy(HorizonPolicy):
 
     @property
     def wants(self) -> frozenset[Signal]:
-        """Everything, since nobody knows yet what the replayed policies will ask for."""
-        return frozenset(Signal)
+        """Everything that the engine has, since nobody knows yet what the replayed policies will ask for."""
+        return frozenset(Signal) - {Signal.DRAFT_MARGINS}
 
     def propose(self, context: RoundContext, *, uniform: float) -> Choice:
         """The limit, as far as the window reaches."""

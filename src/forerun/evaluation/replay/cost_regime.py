@@ -31,6 +31,11 @@ class CostRegime(ABC):
         """Seconds more where a draft is rejected (a state that has to be restored); 0 unless overridden."""
         return np.zeros(len(horizons))
 
+    @property
+    def unused_law_seconds(self) -> float:
+        """Seconds of a draft law that a stop rule looked at without drawing from it; 0 unless overridden."""
+        return 0.0
+
     def mean_seconds(
         self,
         survivals: Float64[np.ndarray, "positions window"],

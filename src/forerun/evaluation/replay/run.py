@@ -87,14 +87,17 @@ def replay(
                 return _replayed(policy.name, rows, predicted, window)
             context = track.contexts[position]
             choice = policy.propose(context, uniform=track.coins[position])
+            window_here = track.drawn[position][: choice.horizon]
             drawn: tuple[DrawnToken, ...] = ()
+            unused = 0
             if choice.stop is None:
-                drafted = min(choice.horizon, len(track.overlaps[position]))
+                drafted = len(window_here)
             else:
-                drawn = drawn_under(choice.stop, track.drawn[position][: choice.horizon])
+                drawn, unused = drawn_under(choice.stop, window_here)
                 drafted = len(drawn)
             accepted = min(drafted, track.accepted[position])
             seconds = seconds_at[position][drafted] + (rejection[drafted] if accepted < drafted else 0.0)
+            seconds += unused * costs.unused_law_seconds
             stop = track.censored[position]
             policy.observe(
                 RoundFeedback(
@@ -115,16 +118,24 @@ def replay(
     return _replayed(policy.name, rows, predicted, window)
 
 
-def drawn_under(rule: StopRule, window: Sequence[DrawnToken]) -> tuple[DrawnToken, ...]:
-    """The drafts that a stop rule lets through, of those that would be drawn without it."""
+def drawn_under(rule: StopRule, window: Sequence[DrawnToken]) -> tuple[tuple[DrawnToken, ...], int]:
+    """The drafts that a stop rule lets through, and how many more of the window it saw a law or token of.
+
+    Args:
+        rule: of the choice.
+        window: what would be drawn without it.
+    """
     drawn: list[DrawnToken] = []
+    seen = 0
     for token in window:
+        seen += 1
         if not rule.draws(drawn, token.law):
             break
         drawn.append(token)
         if not rule.continues(drawn):
             break
-    return tuple(drawn[: rule.submits(drawn)])
+    kept = tuple(drawn[: rule.submits(drawn)])
+    return kept, seen - len(kept)
 
 
 def _replayed(

@@ -72,6 +72,11 @@ class Curve(CostRegime):
         """The label."""
         return self.label
 
+    @property
+    def unused_law_seconds(self) -> float:
+        """A draft step."""
+        return self.draft_per_token
+
     def round_seconds(self, horizons: Horizons, context_lengths: Lengths) -> Table:
         """Verification of 1 + k tokens and drafting of k."""
         beyond = np.maximum(0, horizons + 1 - self.knee)
@@ -104,6 +109,11 @@ class LargeBatch(CostRegime):
         """``large batch``."""
         return "large batch"
 
+    @property
+    def unused_law_seconds(self) -> float:
+        """A draft step."""
+        return self.draft_per_token
+
     def round_seconds(self, horizons: Horizons, context_lengths: Lengths) -> Table:
         """Of the whole batch; a request's tokens are its share of what it emits."""
         tiles = np.ceil(self.batch * (1 + horizons) / self.tile)
@@ -135,6 +145,11 @@ class LongContext(CostRegime):
         """``long context``."""
         return "long context"
 
+    @property
+    def unused_law_seconds(self) -> float:
+        """A draft step."""
+        return self.draft_per_token
+
     def round_seconds(self, horizons: Horizons, context_lengths: Lengths) -> Table:
         """The shared part grows with the context, the rest with the horizon."""
         shared = self.fixed_seconds + self.seconds_per_thousand * (context_lengths[:, None] + self.shift) / 1000.0
@@ -163,6 +178,11 @@ class WidthTable(CostRegime):
     def name(self) -> str:
         """``moe``."""
         return "moe"
+
+    @property
+    def unused_law_seconds(self) -> float:
+        """A draft step."""
+        return self.draft_per_token
 
     def round_seconds(self, horizons: Horizons, context_lengths: Lengths) -> Table:
         """Verification of 1 + k tokens and drafting of k; beyond the last width its last slope goes on."""
@@ -196,6 +216,11 @@ class Recurrent(CostRegime):
     def name(self) -> str:
         """``recurrent``."""
         return "recurrent"
+
+    @property
+    def unused_law_seconds(self) -> float:
+        """A draft step."""
+        return self.draft_per_token
 
     def round_seconds(self, horizons: Horizons, context_lengths: Lengths) -> Table:
         """Of a round in which every draft stands."""

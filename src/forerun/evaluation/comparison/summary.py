@@ -1,0 +1,89 @@
+"""From rows to one table: speeds and shares of the per-context oracle with intervals, calibration, recovery."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import fmean, median
+from typing import Any
+
+from forerun.evaluation.comparison.rows import ComparisonRow
+from forerun.evaluation.paired import SpeedPair, speed, speed_ratio
+
+REFERENCES = ("per context", "clairvoyant")
+"""What shares are of: the first of these oracles that the rows have."""
+
+
+def summarise(rows: Sequence[ComparisonRow]) -> list[dict[str, Any]]:
+    """One entry for each world and regime, controllers and oracles fastest first.
+
+    Intervals are bootstraps over answers, pairs of the same answer for the shares: texts, and on simulated worlds their
+    luck, are the same for all.
+    """
+    scenes: defaultdict[tuple[str, str], list[ComparisonRow]] = defaultdict(list)
+    for row in rows:
+        scenes[row.world, row.regime].append(row)
+    return [{"world": world, "regime": regime, **_scene(own)} for (world, regime), own in scenes.items()]
+
+
+def _scene(rows: list[ComparisonRow]) -> dict[str, Any]:
+    by_name: defaultdict[str, list[ComparisonRow]] = defaultdict(list)
+    for row in rows:
+        # the best fixed horizon may be another one in another seed
+        by_name["best fixed" if row.oracle and row.policy.startswith("best fixed") else row.policy].append(row)
+    reference = next(name for name in REFERENCES if name in by_name)
+    entries = [_entry(name, own, by_name[reference]) for name, own in by_name.items()]
+    entries.sort(key=lambda entry: -entry["tokens_per_second"]["estimate"])
+    return {
+        "seeds": sorted({row.seed for row in rows}),
+        "answers_per_seed": len(rows[0].emitted),
+        "tokens_per_seed": sum(rows[0].emitted),
+        "share_of": reference,
+        "entries": entries,
+    }
+
+
+def _entry(name: str, rows: list[ComparisonRow], reference: list[ComparisonRow]) -> dict[str, Any]:
+    calibrations = [row.calibration for row in rows if row.calibration is not None]
+    errors = [each.hazard_error for each in calibrations if each.hazard_error is not None]
+    recovery = [rounds for row in rows for rounds in row.recovery]
+    regrets = [row.mean_regret for row in rows if row.mean_regret is not None]
+    horizons = [row.mean_horizon for row in rows if row.mean_horizon is not None]
+    names = sorted({row.policy for row in rows})
+    return {
+        "policy": name if names == [name] else " / ".join(names),
+        "oracle": rows[0].oracle,
+        "tokens_per_second": asdict(
+            speed([n for row in rows for n in row.emitted], [n for row in rows for n in row.seconds], seed=0)
+        ),
+        "share": _share(rows, reference, after=False),
+        "share_after_5000_rounds": None if rows[0].oracle else _share(rows, reference, after=True),
+        "mean_horizon": fmean(horizons) if horizons else None,
+        "mean_regret": fmean(regrets) if regrets else None,
+        "brier": fmean(each.brier for each in calibrations) if calibrations else None,
+        "ece": fmean(each.ece for each in calibrations) if calibrations else None,
+        "hazard_error": fmean(errors) if errors else None,
+        "recovery_rounds": {"median": median(recovery), "worst": max(recovery), "n": len(recovery)}
+        if recovery
+        else None,
+    }
+
+
+def _share(rows: list[ComparisonRow], reference: list[ComparisonRow], *, after: bool) -> dict[str, Any] | None:
+    """Tokens per second over the reference's, on the same answers."""
+    of_seed = {row.seed: row for row in reference}
+    pairs = []
+    for row in rows:
+        first = row.settled if after else 0
+        if first is None:
+            continue
+        other = of_seed[row.seed]
+        pairs += [
+            SpeedPair(tokens=tokens, seconds=seconds, baseline_tokens=base_tokens, baseline_seconds=base_seconds)
+            for tokens, seconds, base_tokens, base_seconds in list(
+                zip(row.emitted, row.seconds, other.emitted, other.seconds, strict=True)
+            )[first:]
+        ]
+    ratio = speed_ratio(pairs, seed=0)
+    return None if ratio is None else asdict(ratio)
