@@ -137,11 +137,11 @@ LEARN_FROM_FULL_ROUNDS = ("heuristic", "heuristic-transient", "llama-staircase",
 def test_only_rounds_that_tried_the_horizon_promote(name: str, cause: str) -> None:
     """The ratchet of llama.cpp issue 27210: depth climbs from 4 to 9 on drafts of one token, all accepted."""
     policy = HORIZONS[name](None)
-    for _ in range(6):  # somewhere above the floor
+    for _ in range(2):  # somewhere between the floor and the limit
         choice = policy.propose(context(16), uniform=0.0)
         policy.observe(feedback(choice, choice.horizon))
     before = policy.propose(context(16), uniform=0.0).horizon
-    assert before > 1
+    assert 1 < before < 16
     for _ in range(50):
         choice = policy.propose(context(1 if cause == "small limit" else 16), uniform=0.0)
         if cause == "end of the answer":
