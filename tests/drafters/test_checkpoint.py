@@ -18,7 +18,7 @@ from forerun.drafters import (
     DraftVocabulary,
     NetworkDrafter,
     checkpoint_hash,
-    load_drafter,
+    load_network_drafter,
     read_provenance,
     save_drafter,
 )
@@ -57,7 +57,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 def refusal(folder: Path, target: TransformersTarget = TARGET) -> str:
     """What the user reads."""
     with pytest.raises(ForerunError) as error:
-        load_drafter(folder, target)
+        load_network_drafter(folder, target)
     message = str(error.value)
     assert "\n" not in message
     return message
@@ -76,7 +76,7 @@ def test_a_drafter_comes_back_as_it_was_saved(kind: str, tmp_path: Path) -> None
     vocabulary = every_other(TARGET)
     config = tiny_config(TARGET, draft_vocab_size=len(vocabulary), kind=kind)
     save_drafter(tmp_path / kind, random_network(config), vocabulary, TARGET, provenance(TARGET))
-    loaded = load_drafter(tmp_path / kind, TARGET, optimize=False)
+    loaded = load_network_drafter(tmp_path / kind, TARGET, optimize=False)
     assert isinstance(loaded, NetworkDrafter)
     original = NetworkDrafter(rounded(random_network(config)), vocabulary, TARGET, optimize=False)
     assert loaded.config == original.config
@@ -95,7 +95,7 @@ def test_a_drafter_comes_back_as_it_was_saved(kind: str, tmp_path: Path) -> None
 
 def test_saving_again_gives_the_same_file(saved: Path, tmp_path: Path) -> None:
     """Catches drift from load to save, and files that depend on when they were written."""
-    loaded = load_drafter(saved, TARGET, optimize=False)
+    loaded = load_network_drafter(saved, TARGET, optimize=False)
     assert isinstance(loaded, NetworkDrafter)
     save_drafter(tmp_path / "again", loaded.network, loaded.vocabulary, TARGET, read_provenance(saved))
     for name in (WEIGHTS, "config.json", "provenance.json"):
@@ -269,7 +269,7 @@ def test_the_same_target_in_another_type_is_accepted(folder: Path, dtype: torch.
     model = random_model(FAMILIES["llama"]())
     nn.Module.to(model, dtype)
     target = TransformersTarget(model, text_tokenizer(), name="other type")
-    drafter = load_drafter(folder, target)
+    drafter = load_network_drafter(folder, target)
     assert isinstance(drafter, NetworkDrafter)
     ids = torch.arange(7) * 29 % VOCAB_SIZE
     session = drafter.new_session()
@@ -291,7 +291,7 @@ def test_a_failing_save_leaves_what_was_there(
     def fail(*_arguments: object, **_options: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("forerun.drafters.dspark.checkpoint.save_file", fail)
+    monkeypatch.setattr("forerun.drafters.checkpoint.save_file", fail)
     with pytest.raises(OSError, match="no space left"):
         save_drafter(place, random_network(tiny_config(TARGET)), whole(TARGET), TARGET, provenance(TARGET))
     assert [file.name for file in place.parent.iterdir()] == (["drafter"] if existing else [])

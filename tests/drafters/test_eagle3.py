@@ -16,7 +16,7 @@ from forerun.drafters import (
     Eagle3Network,
     Need,
     PlainHead,
-    load_drafter,
+    load_network_drafter,
     save_drafter,
 )
 from forerun.drafters.eagle3_layer import slot_visibility
@@ -222,7 +222,7 @@ def test_a_checkpoint_whose_flags_were_changed_is_refused(tmp_path: Path) -> Non
     vocabulary = every_other(target)
     network = random_network(tiny_eagle3(target, len(vocabulary), SLOTS))
     save_drafter(tmp_path / "drafter", network, vocabulary, target, provenance(target))
-    loaded = load_drafter(tmp_path / "drafter", target, optimize=False)
+    loaded = load_network_drafter(tmp_path / "drafter", target, optimize=False)
     assert loaded.config == network.config
     assert torch.equal(loaded.vocabulary.offsets(), torch.arange(len(vocabulary)))
     file = tmp_path / "drafter" / "config.json"
@@ -230,4 +230,4 @@ def test_a_checkpoint_whose_flags_were_changed_is_refused(tmp_path: Path) -> Non
     for flag in ("norm_before_residual", "norm_output"):
         file.write_text(written.replace(f'"{flag}": false', f'"{flag}": true'))
         with pytest.raises(ForerunError, match="golden block's logits differ"):
-            load_drafter(tmp_path / "drafter", target)
+            load_network_drafter(tmp_path / "drafter", target)

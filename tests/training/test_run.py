@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from forerun.drafters import DrafterConfig, NetworkDrafter, load_drafter, read_provenance
+from forerun.drafters import DrafterConfig, NetworkDrafter, load_network_drafter, read_provenance
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
 from forerun.training import FeatureConfig, TrainConfig, TrainResult, capture_features, train_drafter, write_history
@@ -39,7 +39,7 @@ def run(
     output: Path | None = None,
     resume: bool = False,
 ) -> TrainResult:
-    return train_drafter(
+    result = train_drafter(
         cyclic_target() if target is None else target,
         folder / "features",
         folder / "answers.jsonl",
@@ -51,13 +51,15 @@ def run(
         resume=resume,
         progress=no_bars(),
     )
+    assert isinstance(result, TrainResult)
+    return result
 
 
 def test_the_drafter_can_be_loaded_and_names_its_ancestry(tmp_path: Path) -> None:
     """Catches a drafter whose file is not what was trained, and a provenance that leaves a step out."""
     prepare(tmp_path)
     result = run(tmp_path)
-    drafter = load_drafter(tmp_path / "drafter", cyclic_target(), optimize=False)
+    drafter = load_network_drafter(tmp_path / "drafter", cyclic_target(), optimize=False)
     assert isinstance(drafter, NetworkDrafter)
     trained = result.network.state_dict()
     for name, weight in drafter.network.state_dict().items():
@@ -92,7 +94,7 @@ def test_the_draft_vocabulary_is_the_most_frequent_of_the_training_answers(tmp_p
     (tmp_path / "features").rename(tmp_path / "old")
     other.rename(tmp_path / "features")
     run(tmp_path)
-    drafter = load_drafter(tmp_path / "drafter", cyclic_target(), optimize=False)
+    drafter = load_network_drafter(tmp_path / "drafter", cyclic_target(), optimize=False)
     assert isinstance(drafter, NetworkDrafter)
     assert drafter.vocabulary.target_ids.tolist() == [token for token in range(VOCAB) if token != 7]
     assert read_provenance(tmp_path / "drafter").vocabulary_coverage == 1.0

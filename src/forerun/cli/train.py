@@ -37,6 +37,9 @@ def train(
     ] = None,
     show_config: Annotated[bool, typer.Option(help="Print the drafter's whole configuration and stop.")] = False,
     matmul_precision: Annotated[str, typer.Option(help="highest, or medium to use bfloat16 units.")] = "highest",
+    prefix: Annotated[
+        str, typer.Option(help="Tokens before a scored position: text, student (mask tokens), or own: the drafter's.")
+    ] = "own",
     seed: Annotated[int, typer.Option(help="Of weights, rows and anchors.")] = 0,
     resume: Annotated[bool, typer.Option(help="Go on with the state in --run.")] = False,
     as_json: Json = False,
@@ -51,6 +54,7 @@ def train(
         blocks_per_row=blocks_per_row,
         learning_rate=learning_rate,
         matmul_precision=matmul_precision,
+        prefix=prefix,
         seed=seed,
     )
     model = load_target(target, dtype=dtype, optimize=False)

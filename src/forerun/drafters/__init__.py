@@ -6,8 +6,8 @@ from forerun.drafters.block_inputs import BlockInputs, SlotIndices, slot_indices
 from forerun.drafters.checkpoint import (
     check_replaceable,
     checkpoint_hash,
-    load_drafter,
     load_network,
+    load_network_drafter,
     read_config,
     read_provenance,
     save_drafter,
@@ -24,8 +24,10 @@ from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
 from forerun.drafters.eagle3 import Eagle3Config, Eagle3Network
 from forerun.drafters.eagle3_tree import Eagle3Tree, Eagle3TreeSession
 from forerun.drafters.independent import IndependentNetwork
+from forerun.drafters.load import load_drafter
 from forerun.drafters.markov import MarkovKind
-from forerun.drafters.mask_token import MaskTokenModel, MaskTokenRiders
+from forerun.drafters.mask_token import MaskTokenConfig, MaskTokenModel, MaskTokenRiders, MaskTokenStudent
+from forerun.drafters.mask_token.checkpoint import load_mask_student, save_mask_token
 from forerun.drafters.medusa import MedusaConfig, MedusaNetwork
 from forerun.drafters.network import Borrowed, DraftContext, DraftNetwork, DraftStates, Head, OpenBlock, PlainHead
 from forerun.drafters.network_drafter import NetworkDrafter, NetworkSession, ProposalPolicy
@@ -67,8 +69,10 @@ __all__ = [
     "IndependentNetwork",
     "LayerShape",
     "MarkovKind",
+    "MaskTokenConfig",
     "MaskTokenModel",
     "MaskTokenRiders",
+    "MaskTokenStudent",
     "MedusaConfig",
     "MedusaNetwork",
     "Need",
@@ -96,10 +100,13 @@ __all__ = [
     "check_replaceable",
     "checkpoint_hash",
     "load_drafter",
+    "load_mask_student",
     "load_network",
+    "load_network_drafter",
     "network_of",
     "read_config",
     "read_provenance",
     "save_drafter",
+    "save_mask_token",
     "slot_indices",
 ]

@@ -1,4 +1,4 @@
-"""The networks that a checkpoint can hold, by the word in its configuration."""
+"""What a checkpoint can hold, by the word in its configuration."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from forerun.drafters.dflash import DFlashConfig, DFlashNetwork
 from forerun.drafters.dflash2 import DFlash2Config, DFlash2Network
 from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
 from forerun.drafters.eagle3 import Eagle3Config, Eagle3Network
+from forerun.drafters.mask_token.config import MaskTokenConfig
 from forerun.drafters.medusa import MedusaConfig, MedusaNetwork
 from forerun.drafters.network import DraftNetwork
 from forerun.drafters.parallel_heads import ParallelHeadsConfig, ParallelHeadsNetwork
@@ -16,6 +17,7 @@ CONFIGS: dict[str, type[DrafterConfig]] = {
     "dflash2": DFlash2Config,
     "dspark": DSparkConfig,
     "eagle3": Eagle3Config,
+    "mask-token": MaskTokenConfig,
     "medusa": MedusaConfig,
     "parallel_heads": ParallelHeadsConfig,
 }

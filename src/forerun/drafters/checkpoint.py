@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -72,13 +73,35 @@ def save_drafter(
         "golden.features": features,
         "golden.logits": logits,
     }
+    write_folder(folder, network.config, provenance, tensors)
+
+
+def write_folder(
+    folder: Path,
+    config: DrafterConfig,
+    provenance: Provenance,
+    tensors: dict[str, Tensor],
+    *,
+    more: Callable[[Path], None] | None = None,
+) -> None:
+    """Write a drafter's files whole or not at all.
+
+    Args:
+        folder: created, or replaced when it exists.
+        config: shape of the drafter.
+        provenance: how it came to be.
+        tensors: of the weights file.
+        more: puts further files into the folder that it is given.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
         fresh, former = Path(scratch) / "fresh", Path(scratch) / "former"
         fresh.mkdir()
         save_file({name: value.contiguous() for name, value in tensors.items()}, fresh / WEIGHTS_FILE)
-        (fresh / CONFIG_FILE).write_text(network.config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (fresh / CONFIG_FILE).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
         (fresh / PROVENANCE_FILE).write_text(provenance.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        if more is not None:
+            more(fresh)
         if folder.exists():
             folder.rename(former)
         fresh.rename(folder)
@@ -96,7 +119,7 @@ def check_replaceable(folder: Path) -> None:
         raise ForerunError(f"{folder} exists and is no drafter; it would be replaced, so give another --output")
 
 
-def load_drafter(
+def load_network_drafter(
     path: str | os.PathLike[str],
     target: TransformersTarget,
     *,
@@ -127,24 +150,24 @@ def load_network(folder: Path, target: TransformersTarget) -> tuple[DraftNetwork
         target: the model to draft for.
 
     Raises:
-        ForerunError: see :func:`load_drafter`.
+        ForerunError: see :func:`load_network_drafter`.
     """
     config = read_config(folder)
     read_provenance(folder)
     check_fits(config, target)
-    tensors = _read_tensors(folder / WEIGHTS_FILE)
-    _check_tokenizer(_take(tensors, "tokenizer_hashes", folder), target)
+    tensors = read_tensors(folder / WEIGHTS_FILE)
+    check_tokenizer(take_tensor(tensors, "tokenizer_hashes", folder), target)
     network = network_of(config)
     weights = {}
     for name, value in network.state_dict().items():
-        weights[name] = _take(tensors, _WEIGHT_PREFIX + name, folder, tuple(value.shape)).float()
+        weights[name] = take_tensor(tensors, _WEIGHT_PREFIX + name, folder, tuple(value.shape)).float()
     network.load_state_dict(weights)
-    chosen = _take(tensors, "draft_vocabulary", folder, (config.draft_vocab_size,))
+    chosen = take_tensor(tensors, "draft_vocabulary", folder, (config.draft_vocab_size,))
     vocabulary = DraftVocabulary(chosen, config.target_vocab_size)
     layers, hidden, slots = len(config.captured_layers), config.hidden_size, config.block_size
-    token_ids = _take(tensors, "golden.token_ids", folder, (_GOLDEN_CONTEXT + slots,))
-    features = _take(tensors, "golden.features", folder, (_GOLDEN_CONTEXT + slots, layers, hidden))
-    logits = _take(tensors, "golden.logits", folder, (slots, config.draft_vocab_size))
+    token_ids = take_tensor(tensors, "golden.token_ids", folder, (_GOLDEN_CONTEXT + slots,))
+    features = take_tensor(tensors, "golden.features", folder, (_GOLDEN_CONTEXT + slots, layers, hidden))
+    logits = take_tensor(tensors, "golden.logits", folder, (slots, config.draft_vocab_size))
     if tensors:
         raise ForerunError(f"{folder}: unknown tensor {sorted(tensors)[0]}; the file is of another version")
     own_features = _golden_features(network, target, token_ids)
@@ -153,13 +176,22 @@ def load_network(folder: Path, target: TransformersTarget) -> tuple[DraftNetwork
         ("its target's features", own_features, features),
         ("its golden block's logits", own_logits, logits),
     ):
-        gap = float((found - expected).abs().max() / expected.abs().max())
-        if not gap <= _GOLDEN_TOLERANCE:
-            raise ForerunError(
-                f"{folder}: {label} differ by {gap:.3f} (relative) from the stored ones; the weights or the target are "
-                "not those of the training run"
-            )
+        check_golden(folder, label, found, expected)
     return network, vocabulary
+
+
+def check_golden(folder: Path, label: str, found: Tensor, expected: Tensor) -> None:
+    """Refuse a checkpoint that computes something else than it did when it was written.
+
+    Raises:
+        ForerunError: the values differ by more than bfloat16 explains.
+    """
+    gap = float((found - expected).abs().max() / expected.abs().max())
+    if not gap <= _GOLDEN_TOLERANCE:
+        raise ForerunError(
+            f"{folder}: {label} differ by {gap:.3f} (relative) from the stored ones; the weights or the target are "
+            "not those of the training run"
+        )
 
 
 def read_provenance(folder: Path) -> Provenance:
@@ -213,7 +245,12 @@ def _read_text(path: Path) -> str:
         raise ForerunError(f"{path}: not text ({error.reason} at byte {error.start}); the file is damaged") from error
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a weights file.
+
+    Raises:
+        ForerunError: missing or damaged.
+    """
     if not path.is_file():
         raise ForerunError(f"{path.parent}: no {path.name}; the drafter's weights are missing")
     try:
@@ -224,7 +261,12 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise ForerunError(f"{path}: corrupt or truncated ({error}); fetch it again") from error
 
 
-def _take(tensors: dict[str, Tensor], name: str, folder: Path, shape: tuple[int, ...] | None = None) -> Tensor:
+def take_tensor(tensors: dict[str, Tensor], name: str, folder: Path, shape: tuple[int, ...] | None = None) -> Tensor:
+    """Take a tensor out of those that were read.
+
+    Raises:
+        ForerunError: missing, or of another shape.
+    """
     if name not in tensors:
         raise ForerunError(
             f"{folder / WEIGHTS_FILE}: tensor {name} is missing; the checkpoint is incomplete, fetch it again"
@@ -240,7 +282,12 @@ def _first_problem(error: ValidationError) -> str:
     return f"field {'.'.join(map(str, problem['loc'])) or '(whole file)'}: {problem['msg']}"
 
 
-def _check_tokenizer(hashes: Int[Tensor, " vocab"], target: TransformersTarget) -> None:
+def check_tokenizer(hashes: Int[Tensor, " vocab"], target: TransformersTarget) -> None:
+    """Refuse a drafter of another tokenizer.
+
+    Raises:
+        ForerunError: naming the first id that differs.
+    """
     own = target.tokenizer.token_hashes()
     if len(hashes) != len(own):
         raise ForerunError(f"the drafter's tokenizer has {len(hashes)} ids, {target.name} has {len(own)}")

@@ -190,7 +190,7 @@ def check_fits(config: DrafterConfig, target: TransformersTarget) -> None:
     ):
         if found != expected:
             raise ForerunError(f"the drafter was made for a target with {field} {found}; {target.name} has {expected}")
-    if max(config.captured_layers) >= target.num_layers:
+    if max(config.captured_layers, default=0) >= target.num_layers:
         raise ForerunError(
             f"the drafter reads layer {max(config.captured_layers)}; {target.name} has {target.num_layers} from 0"
         )

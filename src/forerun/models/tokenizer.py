@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import final
 
 import torch
@@ -58,6 +59,10 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         """Whether ``chat`` can be used."""
         return self._inner.chat_template is not None
+
+    def save(self, folder: Path) -> None:
+        """Write its files, as transformers reads them."""
+        self._inner.save_pretrained(folder)
 
     def token_hashes(self) -> Int[Tensor, " vocab"]:
         """A 32-bit hash of each id's token.

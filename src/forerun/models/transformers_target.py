@@ -351,11 +351,14 @@ class TransformersTarget(Target):
                 use_cache=True,
                 logits_to_keep=wanted,
             ).logits
+        return PassOutputs(logits=logits, features=self._stacked(outputs, captured, rectangle.token_ids))
+
+    def _stacked(
+        self, outputs: dict[int, Tensor], captured: tuple[int, ...], token_ids: Int[Tensor, "rows width"]
+    ) -> Float[Tensor, "rows width layers hidden"]:
         if captured:
-            features = torch.stack([outputs[layer] for layer in captured], dim=2)  # (rows, width, layers, hidden)
-        else:
-            features = self.embedding_weight.new_empty((*rectangle.token_ids.shape, 0, self.hidden_size))
-        return PassOutputs(logits=logits, features=features)
+            return torch.stack([outputs[layer] for layer in captured], dim=2)
+        return self.embedding_weight.new_empty((*token_ids.shape, 0, self.hidden_size))
 
     def forward_visible(
         self,
@@ -416,7 +419,7 @@ class TransformersTarget(Target):
                 logits = self.model(input_ids=token_ids[None], use_cache=False).logits[0]
         finally:
             handle.remove()
-        features = torch.stack([outputs[layer][0] for layer in captured], dim=1)  # (length, layers, hidden)
+        features = self._stacked(outputs, captured, token_ids[None])[0]
         return TeacherStep(logits=logits, features=features, final_hidden=final[0][0])
 
     @contextmanager

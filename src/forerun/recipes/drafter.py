@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Literal
 
-from forerun.drafters import DFlash2Config, DFlashConfig, DSparkConfig, LayerShape, MarkovKind, MedusaConfig, Rope
-from forerun.models import EMBEDDED_TARGET, TransformersTarget
+from forerun.drafters import (
+    DFlash2Config,
+    DFlashConfig,
+    DSparkConfig,
+    LayerShape,
+    MarkovKind,
+    MaskTokenConfig,
+    MedusaConfig,
+    Rope,
+)
+from forerun.models import EMBEDDED_TARGET, TransformersTarget, find_sites
 
 _CAPTURED_LAYERS = 5
 
@@ -149,6 +159,39 @@ def medusa_for(
         block_size=block_size,
         draft_vocab_size=min(draft_vocab_size, target.vocab_size),
         max_positions=target.max_positions if max_positions is None else max_positions,
+    )
+
+
+def mask_token_for(
+    target: TransformersTarget,
+    *,
+    form: Literal["riders", "copy"] = "riders",
+    block_size: int = 8,
+    rank: int = 16,
+    alpha: float = 32.0,
+    modules: tuple[str, ...] = (),
+) -> MaskTokenConfig:
+    """A mask token that the target itself reads, or a copy of the target that drafts beside it.
+
+    Args:
+        target: to draft for.
+        form: see :class:`MaskTokenConfig`.
+        block_size: tokens predicted in one pass, 16 in the paper; riders cost a row for each of them and each draft.
+        rank: of the low-rank updates.
+        alpha: their scale is ``alpha / rank``.
+        modules: last parts of the names of the linear layers to update; none for all.
+    """
+    riders = form == "riders"
+    return MaskTokenConfig(
+        hidden_size=target.hidden_size,
+        target_vocab_size=target.vocab_size,
+        draft_vocab_size=target.vocab_size,
+        block_size=block_size,
+        max_positions=target.max_positions,
+        form=form,
+        rank=rank if riders else 0,
+        alpha=alpha,
+        sites=find_sites(target.layers, modules, target.smallest_pass) if riders else {},
     )
 
 

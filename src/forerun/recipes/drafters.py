@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from forerun.drafters import DrafterConfig
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
-from forerun.recipes.drafter import dflash2_for, dflash_for, dspark_for, medusa_for
+from forerun.recipes.drafter import dflash2_for, dflash_for, dspark_for, mask_token_for, medusa_for
 from forerun.recipes.eagle3 import eagle3_deepspec_for, eagle3_for
 from forerun.recipes.parallel_heads import parallel_heads_for
 
@@ -26,6 +26,8 @@ DRAFTERS: dict[str, Callable[[TransformersTarget], DrafterConfig]] = {
     "dflash2": dflash2_for,
     "medusa": medusa_for,
     "parallel-heads": parallel_heads_for,
+    "mask-token": mask_token_for,
+    "mask-token-copy": lambda target: mask_token_for(target, form="copy"),
 }
 
 

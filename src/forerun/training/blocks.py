@@ -58,7 +58,7 @@ def make_batch(rows: list[FeatureRow], *, blocks: int, slots: int, generator: to
     lengths = torch.tensor([len(row.token_ids) for row in rows])
     for index, row in enumerate(rows):
         size = len(row.token_ids)
-        chosen = _choose(anchor_range(row), blocks, generator)
+        chosen = choose_anchors(anchor_range(row), blocks, generator)
         anchors[index, : len(chosen)], used[index, : len(chosen)] = chosen, True
         features[index, :size] = row.features.float()
         token_ids[index, :size] = row.token_ids
@@ -81,7 +81,8 @@ def make_batch(rows: list[FeatureRow], *, blocks: int, slots: int, generator: to
     )
 
 
-def _choose(candidates: range, blocks: int, generator: torch.Generator | None) -> Int[Tensor, " chosen"]:
+def choose_anchors(candidates: range, blocks: int, generator: torch.Generator | None) -> Int[Tensor, " chosen"]:
+    """At most ``blocks`` of the candidates in ascending order; evenly spaced without a generator."""
     count = min(blocks, len(candidates))
     if generator is None:
         picks = torch.linspace(0, max(len(candidates) - 1, 0), count).long().unique()

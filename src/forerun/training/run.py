@@ -10,12 +10,21 @@ import torch
 from rich.progress import Progress
 
 from forerun import environment
-from forerun.drafters import DrafterConfig, DraftVocabulary, Provenance, check_replaceable, save_drafter
+from forerun.drafters import (
+    DrafterConfig,
+    DraftVocabulary,
+    MaskTokenConfig,
+    Provenance,
+    check_replaceable,
+    save_drafter,
+    save_mask_token,
+)
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget
 from forerun.training.features import file_sha256, read_features, read_manifest
 from forerun.training.history import read_history
 from forerun.training.jsonl import read_jsonl
+from forerun.training.mask_token import Distilled, distill
 from forerun.training.trainer import TrainConfig, TrainResult, split_rows, train
 
 
@@ -31,7 +40,7 @@ def train_drafter(
     command: str,
     resume: bool,
     progress: Progress,
-) -> TrainResult:
+) -> TrainResult | Distilled:
     """Train a drafter and write it with its provenance.
 
     Args:
@@ -70,7 +79,11 @@ def train_drafter(
         torch.cat([row.token_ids[row.prompt_length :] for row in training]), minlength=target.vocab_size
     )
     vocabulary = DraftVocabulary.most_frequent(counts, drafter_config.draft_vocab_size)
-    result = train(target, rows, drafter_config, vocabulary, config, run_folder, resume=resume, progress=progress)
+    result: TrainResult | Distilled
+    if isinstance(drafter_config, MaskTokenConfig):
+        result = distill(target, rows, drafter_config, config, run_folder, resume=resume, progress=progress)
+    else:
+        result = train(target, rows, drafter_config, vocabulary, config, run_folder, resume=resume, progress=progress)
     provenance = Provenance(
         commands=(*earlier, command),
         data_sha256=manifest["data_sha256"],
@@ -93,5 +106,8 @@ def train_drafter(
         commit=environment.source_commit(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    save_drafter(output, result.network, vocabulary, target, provenance)
+    if isinstance(result, Distilled):
+        save_mask_token(output, result.student, target, provenance)
+    else:
+        save_drafter(output, result.network, vocabulary, target, provenance)
     return result

@@ -10,8 +10,9 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from torch import nn
 
-from forerun.drafters import DrafterConfig, DraftNetwork, DraftVocabulary
+from forerun.drafters import DrafterConfig, DraftVocabulary
 from forerun.errors import ForerunError
 from forerun.losses import AcceptanceHistory
 from forerun.models import TransformersTarget
@@ -52,7 +53,7 @@ def run_identity(
 
 
 def save_state(
-    network: DraftNetwork,
+    network: nn.Module,
     optimizer: torch.optim.AdamW,
     history: AcceptanceHistory,
     identity: dict[str, str],
@@ -75,7 +76,7 @@ def save_state(
 
 
 def resume_state(
-    network: DraftNetwork,
+    network: nn.Module,
     optimizer: torch.optim.AdamW,
     history: AcceptanceHistory,
     identity: dict[str, str],

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from rich.progress import Progress
-from torch import Tensor
+from torch import Tensor, nn
 
 from forerun import losses
 from forerun.drafters import DrafterConfig, DraftNetwork, DraftVocabulary, IndependentNetwork, network_of
@@ -33,7 +33,7 @@ from forerun.training.run_state import LOG_FILE, resume_state, run_identity, sav
 from forerun.training.teacher import Teacher
 from forerun.training.validation import validate
 
-_WEIGHTS: dict[str, Callable[[int], Tensor]] = {
+POSITION_WEIGHTS: dict[str, Callable[[int], Tensor]] = {
     "bound": losses.bound_weights,
     "exp": losses.exp_weights,
     "geometric": losses.geometric_weights,
@@ -57,6 +57,8 @@ class TrainConfig:
         weight_decay: on matrices.
         clip: largest gradient norm.
         confidence_weight: of the confidence head's cross-entropy against 1 - TV.
+        prefix: whose tokens stand before a position that is scored: ``text``, ``student`` (what the drafter itself
+            proposed), or ``own``: as the drafter's paper has it, the student's for mask tokens, the text's for others.
         seed: of weights, rows and anchors.
         fused: compute the loss chunk by chunk from hidden states where the objective allows it: the same numbers up to
             rounding, without the logits of the whole batch (`Objective.divergence`).
@@ -85,6 +87,7 @@ class TrainConfig:
     weight_decay: float = 0.01
     clip: float = 1.0
     confidence_weight: float = 1.0
+    prefix: str = "own"
     seed: int = 0
     fused: bool = True
     one_by_one: bool = False
@@ -97,8 +100,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse unknown words before hours of work."""
-        _one_of("position_weights", self.position_weights, ("own", *_WEIGHTS))
+        _one_of("position_weights", self.position_weights, ("own", *POSITION_WEIGHTS))
         _one_of("draft_law", self.draft_law, DRAFT_LAWS)
+        _one_of("prefix", self.prefix, ("own", "student", "text"))
         _one_of("matmul_precision", self.matmul_precision, MATMUL_PRECISIONS)
         if not 0.0 < self.learning_rate < 1.0:
             raise ForerunError(f"learning_rate is {self.learning_rate}; give a number between 0 and 1")
@@ -174,19 +178,19 @@ def train(
             f"none of {len(validation)} held-out answers is longer than a block of {drafter_config.block_size} tokens, "
             "so none can show how far drafts get; add data or draft fewer tokens"
         )
-    identity = run_identity(_settings(config), drafter_config, vocabulary, target, rows)
+    identity = run_identity(settings_of(config), drafter_config, vocabulary, target, rows)
     network = network_of(drafter_config)
     _check_network(network, config)
     network.initialise(target, vocabulary, generator=torch.Generator().manual_seed(config.seed))
     teacher = Teacher(target, vocabulary)
-    optimizer = _optimizer(network, config)
+    optimizer = optimizer_of(network, config)
     history = AcceptanceHistory()
     start, seconds = resume_state(network, optimizer, history, identity, run_folder, resume)
     scorer = Scorer(
         network=network,
         teacher=teacher,
         objective=config.objective,
-        weights=_WEIGHTS[config.weights_name](drafter_config.block_size),
+        weights=POSITION_WEIGHTS[config.weights_name](drafter_config.block_size),
         total_steps=config.steps,
         fused=config.fused,
         one_by_one=config.one_by_one,
@@ -195,11 +199,11 @@ def train(
         inject=config.inject_labels,
     )
     task = progress.add_task("Training", total=config.steps, completed=start)
-    anchors = sum(_anchors_of(training, config, step) for step in range(start))
+    anchors = sum(anchors_of(training, config, step) for step in range(start))
     began = time.perf_counter()
     for step in range(start, config.steps):
         batch = make_batch(
-            _rows_of(training, config, step),
+            rows_of(training, config, step),
             blocks=config.blocks_per_row,
             slots=drafter_config.block_size,
             generator=torch.Generator().manual_seed((config.seed << 32) + step),
@@ -268,7 +272,7 @@ def learning_rate_at(config: TrainConfig, step: int) -> float:
     return config.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
 
 
-def _rows_of(rows: list[FeatureRow], config: TrainConfig, step: int) -> list[FeatureRow]:
+def rows_of(rows: list[FeatureRow], config: TrainConfig, step: int) -> list[FeatureRow]:
     """Rows of one update: consecutive places in an endless sequence of shuffled epochs."""
     chosen = []
     for place in range(step * config.rows_per_step, (step + 1) * config.rows_per_step):
@@ -282,13 +286,15 @@ def _shuffled(count: int, seed: int, epoch: int) -> list[int]:
     return random.Random(f"{seed}/{epoch}").sample(range(count), count)
 
 
-def _anchors_of(rows: list[FeatureRow], config: TrainConfig, step: int) -> int:
+def anchors_of(rows: list[FeatureRow], config: TrainConfig, step: int) -> int:
+    """Blocks of one update."""
     return sum(
-        min(config.blocks_per_row, len(row.token_ids) - 1 - row.prompt_length) for row in _rows_of(rows, config, step)
+        min(config.blocks_per_row, len(row.token_ids) - 1 - row.prompt_length) for row in rows_of(rows, config, step)
     )
 
 
-def _optimizer(network: DraftNetwork, config: TrainConfig) -> torch.optim.AdamW:
+def optimizer_of(network: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    """AdamW; vectors do not decay."""
     matrices = [parameter for parameter in network.parameters() if parameter.ndim >= 2]
     vectors = [parameter for parameter in network.parameters() if parameter.ndim < 2]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
@@ -302,6 +308,10 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 def _check_network(network: DraftNetwork, config: TrainConfig) -> None:
     """Refuse settings that mean nothing to this network."""
+    if config.prefix == "student":
+        raise ForerunError(
+            f"{network.config.architecture} is trained on the text; only mask tokens on their own prefix"
+        )
     if config.one_by_one and not isinstance(network, IndependentNetwork):
         raise ForerunError(
             f"one_by_one is for heads that do not see each other; those of {network.config.architecture} do"
@@ -316,7 +326,7 @@ def _check_network(network: DraftNetwork, config: TrainConfig) -> None:
         raise ForerunError("draft_law backbone leaves the path selector untrained; give it a selector_weight")
 
 
-def _settings(config: TrainConfig) -> dict[str, Any]:
+def settings_of(config: TrainConfig) -> dict[str, Any]:
     """What shapes the weights; how often they are saved does not."""
     settings = {key: value for key, value in asdict(config).items() if key not in ("save_every", "objective")}
     return settings | {"objective": config.objective.describe(), "position_weights": config.weights_name}
