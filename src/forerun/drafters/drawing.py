@@ -74,23 +74,37 @@ def draw_rows(
     *,
     uniforms: Float[Tensor, " horizon"],
     certain: bool = False,
+    stop: DraftStop | None = None,
 ) -> Proposal:
-    """The proposal of ``draw_chain`` in one go, for laws that no draft can change: one pass over the logits.
+    """The proposal of ``draw_chain`` from logits that no draft can change.
+
+    All at once, with one pass over the logits, unless the processing looks at the drafts (penalties do) or a stop may
+    end them on the way.
 
     Args:
         logits: of all positions; they must not depend on the drafts.
-        processing: of the request, the same everywhere (`Processing.same_everywhere`).
+        processing: of the request.
         uniforms: one in [0, 1) for each position.
         certain: as in ``draw_chain``.
+        stop: likewise.
     """
-    assert processing.same_everywhere
-    rows = len(logits)
+    rows, vocab_size = logits.shape
+    if stop is not None or not processing.same_everywhere:
+        return draw_chain(
+            lambda drafted: logits[len(drafted) : len(drafted) + 1],
+            rows,
+            processing,
+            vocab_size=vocab_size,
+            uniforms=uniforms,
+            certain=certain,
+            stop=stop,
+        )
     try:
         law = processing.law_of_paths(logits, [()] * rows)
     except UnusableLogits as error:
         if error.row == 0:
             nothing = torch.empty(0, dtype=torch.int64)
-            return Proposal(token_ids=nothing, law=PointLaw(nothing, logits.shape[-1]), cut_short=True)
+            return Proposal(token_ids=nothing, law=PointLaw(nothing, vocab_size), cut_short=True)
         rows = error.row
         law = processing.law_of_paths(logits[:rows], [()] * rows)
     if certain:

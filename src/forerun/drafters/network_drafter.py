@@ -159,9 +159,9 @@ class NetworkSession(DrafterSession):
         drafter = self._drafter
         block = self._context.open(last_token, horizon)
         certain = drafter.policy is ProposalPolicy.ARGMAX
-        if isinstance(block, KnownBlock) and stop is None and processing.same_everywhere:
+        if isinstance(block, KnownBlock):
             rows = drafter.vocabulary.spread(block.rows[:horizon])
-            return draw_rows(rows, processing, uniforms=uniforms, certain=certain)
+            return draw_rows(rows, processing, uniforms=uniforms, certain=certain, stop=stop)
 
         def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
             return drafter.vocabulary.spread(block.logits(drafted)[None])

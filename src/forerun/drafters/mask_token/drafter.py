@@ -11,7 +11,6 @@ attention is causal, so fewer masks leave the rows before them as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import final
 
 from jaxtyping import Float, Int
@@ -20,7 +19,7 @@ from torch import Tensor
 from forerun.distributions import Processing
 from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.drafter import Drafter, DrafterSession
-from forerun.drafters.drawing import draw_chain
+from forerun.drafters.drawing import draw_rows
 from forerun.drafters.network_drafter import ProposalPolicy
 from forerun.drafters.small_model import SmallModelReader, check_vocabularies
 from forerun.drafters.stop import DraftStop
@@ -134,37 +133,5 @@ class MaskTokenModelSession(DrafterSession):
         rows = self._reader.read_up_to(last_token, *[drafter.mask_id] * (horizon - 1))
         # Neither the masks nor the last token stay: that one comes back through extend.
         self._reader.back_to(committed)
-        return draw_rows(rows, processing, uniforms=uniforms, policy=drafter.policy, stop=stop)
-
-
-def draw_rows(
-    rows: Float[Tensor, "horizon vocab"],
-    processing: Processing,
-    *,
-    uniforms: Float[Tensor, " horizon"],
-    policy: ProposalPolicy,
-    stop: DraftStop | None,
-) -> Proposal:
-    """Draft from rows that know nothing of each other's tokens; processing (penalties, say) may well.
-
-    Args:
-        rows: the drafter's logits, one for each position.
-        processing: of the request.
-        uniforms: one in [0, 1) for each position.
-        policy: how tokens are taken from the laws.
-        stop: see ``DrafterSession.propose``.
-    """
-
-    def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
-        return rows[len(drafted) : len(drafted) + 1]
-
-    horizon, vocab_size = rows.shape
-    return draw_chain(
-        next_logits,
-        horizon,
-        processing,
-        vocab_size=vocab_size,
-        uniforms=uniforms,
-        certain=policy is ProposalPolicy.ARGMAX,
-        stop=stop,
-    )
+        certain = drafter.policy is ProposalPolicy.ARGMAX
+        return draw_rows(rows, processing, uniforms=uniforms, certain=certain, stop=stop)

@@ -21,7 +21,7 @@ from torch import Tensor
 from forerun.distributions import Processing
 from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.drafter import Drafter
-from forerun.drafters.mask_token.drafter import draw_rows
+from forerun.drafters.drawing import draw_rows
 from forerun.drafters.network_drafter import ProposalPolicy
 from forerun.drafters.riders import Riders, RidingSession
 from forerun.drafters.stop import DraftStop
@@ -153,4 +153,5 @@ class MaskTokenRidersSession(RidingSession):
         stop: DraftStop | None = None,
     ) -> Proposal:
         """See :class:`DrafterSession`; the rows were made before ``last_token`` was known."""
-        return draw_rows(self._rows[:horizon], processing, uniforms=uniforms, policy=self._drafter.policy, stop=stop)
+        certain = self._drafter.policy is ProposalPolicy.ARGMAX
+        return draw_rows(self._rows[:horizon], processing, uniforms=uniforms, certain=certain, stop=stop)
