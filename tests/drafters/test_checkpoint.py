@@ -25,7 +25,7 @@ from forerun.drafters import (
 from forerun.errors import ForerunError
 from forerun.models import Tokenizer, TransformersTarget
 from tests.support.families import FAMILIES, random_model
-from tests.support.networks import CONFIGS, every_other, provenance, random_network, tiny_config, whole
+from tests.support.networks import every_other, kinds_with_slow_variants, provenance, random_network, tiny_config, whole
 from tests.support.tokenizers import VOCAB_SIZE, respelled, text_tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -70,7 +70,7 @@ def rounded(network: DraftNetwork) -> DraftNetwork:
     return network
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", kinds_with_slow_variants())
 def test_a_drafter_comes_back_as_it_was_saved(kind: str, tmp_path: Path) -> None:
     """Catches weights under another name, a lost vocabulary, and rounding that only one side sees."""
     vocabulary = every_other(TARGET)

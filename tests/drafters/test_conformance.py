@@ -28,7 +28,7 @@ from forerun.verification import Proposal
 from tests.engine.test_greedy import run_in_step
 from tests.support.horizons import Forced
 from tests.support.masks import add_mask
-from tests.support.networks import CONFIGS, every_other, tiny_drafter
+from tests.support.networks import CONFIGS, VARIANTS, every_other, kinds_with_slow_variants, tiny_drafter
 from tests.support.targets import fresh_greedy, random_table
 
 VOCAB = 6
@@ -91,7 +91,12 @@ def test_every_drafter_of_the_package_is_in_this_suite() -> None:
     assert {NetworkDrafter.__name__, DraftModel.__name__, PromptLookup.__name__} <= classes
 
 
-@pytest.fixture(params=MAKERS, scope="module")
+SLOW = {f"NetworkDrafter, {kind}" for kind in VARIANTS}
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MAKERS], scope="module"
+)
 def drafter(request: pytest.FixtureRequest) -> Drafter:
     return MAKERS[request.param]()
 
@@ -239,7 +244,7 @@ def test_a_batch_drafts_what_each_row_would_draft_alone(drafter: Drafter) -> Non
         assert answer.totals.drafted == alone.totals.drafted and answer.totals.accepted == alone.totals.accepted
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", kinds_with_slow_variants())
 def test_networks_draft_in_half_precision(kind: str) -> None:
     """Catches constants and masks in another type than the target's, and laws that stop being laws."""
     half = tiny_target(vocab_size=VOCAB, dtype=torch.bfloat16)

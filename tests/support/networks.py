@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
+import pytest
 import torch
+from _pytest.mark.structures import ParameterSet
 from jaxtyping import Int
 from torch import Tensor
 
@@ -177,7 +179,15 @@ CONFIGS: dict[str, Callable[[TransformersTarget, int, int], DrafterConfig]] = {
     "parallel heads": tiny_parallel_heads,
     "parallel heads, window": lambda target, vocab, block: tiny_parallel_heads(target, vocab, block, window=6),
 }
-"""Every architecture and every option that changes its network; the conformance suite runs over all of them."""
+"""Every architecture and every option that changes its network; the parity suite runs over all of them."""
+
+VARIANTS = {kind for kind in CONFIGS if "," in kind}
+"""Options of an architecture; they are among the slow tests wherever the network itself is not what is tested."""
+
+
+def kinds_with_slow_variants() -> list[ParameterSet | str]:
+    """For ``pytest.mark.parametrize``: every kind, variants marked slow."""
+    return [pytest.param(kind, marks=pytest.mark.slow) if kind in VARIANTS else kind for kind in CONFIGS]
 
 
 def tiny_config(
