@@ -30,7 +30,7 @@ def calibration_error(
         >>> round(error, 4)  # (2 * 0.4 + 0.1) / 3
         0.3
     """
-    bins = (predicted * num_bins).long().clamp(max=num_bins - 1)
+    bins = (predicted * num_bins).long().clamp(0, num_bins - 1)  # NaN goes anywhere, and makes the error NaN
     gaps = torch.zeros(num_bins, dtype=predicted.dtype).index_add_(0, bins, predicted - observed)
     return float(gaps.abs().sum() / len(predicted))
 

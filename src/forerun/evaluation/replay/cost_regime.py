@@ -40,7 +40,7 @@ class CostRegime(ABC):
         self,
         survivals: Float64[np.ndarray, "positions window"],
         context_lengths: Int64[np.ndarray, " positions"],
-    ) -> Float64[np.ndarray, "positions window+1"]:
+    ) -> Float64[np.ndarray, "positions horizons"]:
         """E[C(k)] = c(k) + P(a draft is rejected) c_rej(k) for k = 0..window."""
         horizons = np.arange(survivals.shape[1] + 1)
         all_stand = np.concatenate([np.ones((len(survivals), 1)), survivals], axis=1)

@@ -88,7 +88,7 @@ def renewal_horizons(track: Track, costs: CostRegime, *, rate: float) -> Int64[n
     return _best(_gains(track) - rate * _mean_seconds(track, costs), track.limits)
 
 
-def rates(track: Track, costs: CostRegime) -> Float64[np.ndarray, "positions window+1"]:
+def rates(track: Track, costs: CostRegime) -> Float64[np.ndarray, "positions horizons"]:
     """G(k) / E[C(k)] at each position; -inf above its limit."""
     table = _gains(track) / _mean_seconds(track, costs)
     return np.where(np.arange(table.shape[1]) <= track.limits[:, None], table, -np.inf)
@@ -142,18 +142,18 @@ def _walked(
     return OracleRun(name=name, emitted=tuple(emitted), seconds=tuple(seconds))
 
 
-def _gains(track: Track) -> Float64[np.ndarray, "positions window+1"]:
+def _gains(track: Track) -> Float64[np.ndarray, "positions horizons"]:
     if track.survivals is None:
         raise ForerunError(f"the survivals of {track.name} are not known: only a simulation has a per-context oracle")
     return np.concatenate([np.ones((len(track), 1)), 1.0 + np.cumsum(track.survivals, axis=1)], axis=1)
 
 
-def _mean_seconds(track: Track, costs: CostRegime) -> Float64[np.ndarray, "positions window+1"]:
+def _mean_seconds(track: Track, costs: CostRegime) -> Float64[np.ndarray, "positions horizons"]:
     assert track.survivals is not None
     return costs.mean_seconds(track.survivals, track.context_lengths)
 
 
-def _realised_seconds(track: Track, costs: CostRegime) -> Float64[np.ndarray, "positions window+1"]:
+def _realised_seconds(track: Track, costs: CostRegime) -> Float64[np.ndarray, "positions horizons"]:
     horizons = np.arange(track.max_limit + 1)
     rejected = horizons > np.array(track.accepted)[:, None]
     return np.asarray(
