@@ -27,6 +27,7 @@ from forerun.drafters import (
     Drafter,
     DrafterSession,
     DraftVocabulary,
+    MaskTokenConfig,
     NetworkDrafter,
     PromptLookup,
     SuffixLookup,
@@ -84,6 +85,8 @@ def _drafters(target: TransformersTarget) -> dict[str, Drafter]:
     for name in DRAFTERS:
         settings = [f"block_size={max(HORIZONS)}", f"draft_vocab_size={DRAFT_VOCABULARY}"]
         config = drafter_config(name, target, settings)
+        if isinstance(config, MaskTokenConfig):
+            continue  # its drafts cost passes of a whole model, or ride in the target's own (guide: mask-token.md)
         network = network_of(config)
         network.initialise(target, vocabulary, generator=torch.Generator().manual_seed(0))
         made[name] = NetworkDrafter(network, vocabulary, target)
