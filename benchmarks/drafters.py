@@ -63,7 +63,6 @@ def measure(quick: bool) -> dict[str, Any]:
         }
         if isinstance(drafter, NetworkDrafter):
             rows[name] |= _training_memory(drafter, target)
-            rows[name]["parameters"] = sum(weight.numel() for weight in drafter.network.parameters())
         _print(name, rows[name])
     return {
         "benchmark": "drafters",
