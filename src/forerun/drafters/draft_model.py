@@ -52,20 +52,12 @@ class DraftModel(Drafter):
         return self._max_horizon
 
     @property
-    def captured_layers(self) -> tuple[int, ...]:
-        """None: it reads tokens only."""
-        return ()
-
-    @property
     def max_positions(self) -> int | None:
         """The small model's own limit."""
         return self.small.model.max_positions
 
-    @property
-    def prefix_consistent(self) -> bool:
-        """Each draft is drawn before the next exists."""
-        return True
-
+    captured_layers = ()  # it reads tokens only
+    prefix_consistent = True  # each draft is drawn before the next exists
     dependence = Dependence.FULL
     saving = Saving.BOTH
     needs: frozenset[Need] = frozenset()

@@ -69,11 +69,6 @@ class DraftModelTree(TreeDrafter):
         return len(self.branching)
 
     @property
-    def captured_layers(self) -> tuple[int, ...]:
-        """None: it reads tokens only."""
-        return ()
-
-    @property
     def max_positions(self) -> int | None:
         """The small model's own limit."""
         return self.small.model.max_positions
@@ -82,6 +77,7 @@ class DraftModelTree(TreeDrafter):
         """Sum over depths of the products of the branching up to there."""
         return sum(accumulate(self.branching[:depth], mul))
 
+    captured_layers = ()  # it reads tokens only
     dependence = Dependence.FULL
     saving = Saving.BOTH
     needs: frozenset[Need] = frozenset()

@@ -46,21 +46,9 @@ class PromptLookup(Drafter):
         """Most tokens copied in one round."""
         return self._max_horizon
 
-    @property
-    def captured_layers(self) -> tuple[int, ...]:
-        """None."""
-        return ()
-
-    @property
-    def max_positions(self) -> int | None:
-        """No limit."""
-        return None
-
-    @property
-    def prefix_consistent(self) -> bool:
-        """A shorter copy is a prefix of a longer one."""
-        return True
-
+    captured_layers = ()
+    max_positions = None
+    prefix_consistent = True  # a shorter copy is a prefix of a longer one
     dependence = Dependence.FULL
     saving = Saving.VERIFICATION
     needs: frozenset[Need] = frozenset()

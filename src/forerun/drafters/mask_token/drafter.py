@@ -68,34 +68,15 @@ class MaskTokenModel(Drafter):
         return self._max_horizon
 
     @property
-    def captured_layers(self) -> tuple[int, ...]:
-        """None: it reads tokens only."""
-        return ()
-
-    @property
     def max_positions(self) -> int | None:
         """The model's own limit."""
         return self.model.max_positions
 
-    @property
-    def dependence(self) -> Dependence:
-        """None, given the context."""
-        return Dependence.NONE
-
-    @property
-    def saving(self) -> Saving:
-        """A shorter horizon takes fewer masks."""
-        return Saving.BOTH
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Nothing: it has a model of its own."""
-        return frozenset()
-
-    @property
-    def prefix_consistent(self) -> bool:
-        """Attention is causal: masks that are left out change nothing before them."""
-        return True
+    captured_layers = ()  # it reads tokens only
+    dependence = Dependence.NONE  # none, given the context
+    saving = Saving.BOTH  # a shorter horizon takes fewer masks
+    needs: frozenset[Need] = frozenset()  # nothing: it has a model of its own
+    prefix_consistent = True  # attention is causal: masks that are left out change nothing before them
 
     def new_session(self) -> MaskTokenModelSession:
         """State for one request."""

@@ -73,35 +73,12 @@ class MaskTokenRiders(Drafter):
         """Most tokens drafted in one round."""
         return self._max_horizon
 
-    @property
-    def captured_layers(self) -> tuple[int, ...]:
-        """None: it reads logits only."""
-        return ()
-
-    @property
-    def max_positions(self) -> int | None:
-        """The target's own limit, which the engine keeps anyway."""
-        return None
-
-    @property
-    def dependence(self) -> Dependence:
-        """None, given the context."""
-        return Dependence.NONE
-
-    @property
-    def saving(self) -> Saving:
-        """There is no drafting apart from verification."""
-        return Saving.VERIFICATION
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The target reads the masks."""
-        return frozenset({Need.FORWARD})
-
-    @property
-    def prefix_consistent(self) -> bool:
-        """The rows are there before the horizon is chosen."""
-        return True
+    captured_layers = ()  # none: it reads logits only
+    max_positions = None  # the target's own limit, which the engine keeps anyway
+    dependence = Dependence.NONE  # none, given the context
+    saving = Saving.VERIFICATION  # there is no drafting apart from verification
+    needs = frozenset({Need.FORWARD})  # the target reads the masks
+    prefix_consistent = True  # the rows are there before the horizon is chosen
 
     def new_session(self) -> MaskTokenRidersSession:
         """State for one request."""
