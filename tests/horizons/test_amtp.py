@@ -201,7 +201,7 @@ def test_saved_state_continues_identically() -> None:
     [
         ({"format": "forerun-amtp/1"}, "format"),
         ({"more": 1}, "unknown keys"),
-        ({"feature_names": ["accept_rate_fast"]}, "features"),
+        ({"feature_names": ["accept_rate_fast"]}, "feature_names is"),
         ({"rounds": True}, "rounds: expected a count"),
         ({"history": {}}, "acceptance history: missing keys"),
         ({"effective_sample_sizes": {"sums": [1.0], "squares": []}}, "1 sums but 0 squares"),

@@ -29,7 +29,7 @@ from forerun.horizons.hazards import Logistic
 from forerun.horizons.history import AcceptanceHistory
 from forerun.horizons.learner import HAZARD_MIN, Learner
 from forerun.horizons.objective import Ablation, LongRunRate, Objective
-from forerun.horizons.plain import check_keys, read_int
+from forerun.horizons.plain import check_keys, check_same, read_int
 from forerun.horizons.policy import HorizonPolicy
 from forerun.horizons.signals import Signal
 from forerun.horizons.survival import best_horizon, survivals
@@ -274,9 +274,7 @@ class AMTP(HorizonPolicy):
     def state_dict(self) -> dict[str, object]:
         """Everything learned, costs included, as plain data that survives JSON; parameters are not part of it."""
         return {
-            "format": FORMAT,
-            "feature_names": list(FEATURE_NAMES[self.features]),
-            "learner": type(self.learner).__name__,
+            **self._kind(),
             "rounds": self._rounds,
             "explored": self._explored,
             "disagreed": self._disagreed,
@@ -288,6 +286,14 @@ class AMTP(HorizonPolicy):
             "costs": self._costs.state_dict(),
         }
 
+    def _kind(self) -> dict[str, object]:
+        """What a saved state must share with the policy that goes on with it."""
+        return {
+            "format": FORMAT,
+            "feature_names": list(FEATURE_NAMES[self.features]),
+            "learner": type(self.learner).__name__,
+        }
+
     def load_state_dict(self, data: object) -> None:
         """Continue from a saved state; the policy then behaves as the saved one would have.
 
@@ -297,12 +303,7 @@ class AMTP(HorizonPolicy):
         """
         fresh = self.clone()
         state = check_keys(data, tuple(fresh.state_dict()), "AMTP state")
-        for key, mine in (("format", FORMAT), ("learner", type(self.learner).__name__)):
-            if state[key] != mine:
-                raise ForerunError(f"AMTP state: {key} is {state[key]!r}, this policy reads {mine!r}")
-        names = list(FEATURE_NAMES[self.features])
-        if state["feature_names"] != names:
-            raise ForerunError(f"AMTP state: learned with features {state['feature_names']}, this policy has {names}")
+        check_same(state, self._kind(), "AMTP state")
         fresh._hazards.load_state_dict(state["hazards"])
         fresh._history.load_state_dict(state["history"])
         fresh._sizes.load_state_dict(state["effective_sample_sizes"])

@@ -22,7 +22,7 @@ from forerun.horizons.features import FEATURE_NAMES, SIGNALS, FeatureLevel, scal
 from forerun.horizons.hazards import Logistic
 from forerun.horizons.joint import JointPolicy, Seat
 from forerun.horizons.learner import Learner
-from forerun.horizons.plain import check_keys, read_int
+from forerun.horizons.plain import check_keys, check_same, read_int
 from forerun.horizons.signals import Signal
 
 FORMAT = "forerun-joint-amtp/1"
@@ -218,14 +218,20 @@ class JointAMTP(JointPolicy):
     def state_dict(self) -> dict[str, object]:
         """What all requests taught, costs included, as plain data; seats end with their requests."""
         return {
-            "format": FORMAT,
-            "feature_names": list(FEATURE_NAMES[self.features]),
-            "learner": type(self.learner).__name__,
+            **self._kind(),
             "rounds": self._rounds,
             "passes": self._passes,
             "hazards": self._hazards.state_dict(),
             "effective_sample_sizes": self._sizes.state_dict(),
             "costs": self._costs.state_dict(),
+        }
+
+    def _kind(self) -> dict[str, object]:
+        """What a saved state must share with the policy that goes on with it."""
+        return {
+            "format": FORMAT,
+            "feature_names": list(FEATURE_NAMES[self.features]),
+            "learner": type(self.learner).__name__,
         }
 
     def load_state_dict(self, data: object) -> None:
@@ -236,13 +242,7 @@ class JointAMTP(JointPolicy):
         """
         fresh = self.clone()
         state = check_keys(data, tuple(fresh.state_dict()), "joint AMTP state")
-        for key, mine in (
-            ("format", FORMAT),
-            ("feature_names", list(FEATURE_NAMES[self.features])),
-            ("learner", type(self.learner).__name__),
-        ):
-            if state[key] != mine:
-                raise ForerunError(f"joint AMTP state: {key} is {state[key]!r}, this policy reads {mine!r}")
+        check_same(state, self._kind(), "joint AMTP state")
         fresh._hazards.load_state_dict(state["hazards"])
         fresh._sizes.load_state_dict(state["effective_sample_sizes"])
         costs = CostSurface.from_state_dict(state["costs"])

@@ -23,6 +23,17 @@ def check_keys(data: object, keys: Sequence[str], what: str) -> Mapping[str, obj
     return data
 
 
+def check_same(state: Mapping[str, object], expected: Mapping[str, object], what: str) -> None:
+    """Refuse a saved state that belongs to another kind of object.
+
+    Raises:
+        ForerunError: the first entry that differs, with both values.
+    """
+    for key, mine in expected.items():
+        if state[key] != mine:
+            raise ForerunError(f"{what}: {key} is {state[key]!r}, this policy reads {mine!r}")
+
+
 def read_float(value: object, what: str) -> float:
     """A finite number as float, or ForerunError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
