@@ -58,6 +58,35 @@ class Request:
             return (self.target.num_layers - 1,)
         return layers
 
+    def limit(self, length: int) -> int:
+        """Largest horizon that drafter, cap and context allow once ``length`` tokens are committed."""
+        if self.drafter is None:
+            return 0
+        left = self.max_new_tokens - (length - len(self.prompt_ids))
+        limit = min(left - 1, self.drafter.max_horizon)  # the correction or bonus token needs a place too
+        if self.drafter.max_positions is not None:
+            limit = min(limit, self.drafter.max_positions - length)
+        return max(limit, 0)
+
+    def beyond_drafter(self, length: int) -> bool:
+        """Whether ``length`` tokens are more than the drafter can handle."""
+        longest = None if self.drafter is None else self.drafter.max_positions
+        return longest is not None and length >= longest
+
+    def block_size(self, horizon: int, length: int) -> int:
+        """Tokens that a chain drafter drafts where `horizon` are verified.
+
+        A drafter whose earlier laws depend on how many tokens follow drafts its whole block, so that hazards mean the
+        same at every horizon; exact, because the horizon was chosen before and the laws are those that were sampled.
+        """
+        drafter = self.drafter
+        assert isinstance(drafter, Drafter)
+        if drafter.prefix_consistent or self.policy.horizon_dependent:
+            return horizon
+        if drafter.max_positions is None:
+            return drafter.max_horizon
+        return min(drafter.max_horizon, drafter.max_positions - length)
+
     def new_watch(self) -> StopWatch:
         """A stop watch at the start of the answer."""
         return StopWatch(

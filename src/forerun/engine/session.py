@@ -17,7 +17,6 @@ from torch import Tensor
 
 from forerun.distributions import Purpose, TokenLogprob, UnusableLogits, token_logprobs
 from forerun.drafters import (
-    Drafter,
     DrafterSession,
     DraftStop,
     RidingSession,
@@ -223,7 +222,7 @@ class Session:
             drafted=len(draft.token_ids),
             depth=draft.depth,
             riders=sum(plan.riders),
-            beyond_drafter=self._beyond_drafter(position),
+            beyond_drafter=request.beyond_drafter(position),
             cut_short=draft.cut_short,
             accepted=accepted,
             token_ids=tuple(emitted),
@@ -256,7 +255,7 @@ class Session:
     def _context(self, batch_size: int) -> RoundContext:
         request = self.request
         length = len(self._committed)
-        limit = self._limit(length)
+        limit = request.limit(length)
         if isinstance(self._proposer, RidingSession):
             limit = min(limit, self._proposer.ready)
         return self._signals.context(
@@ -272,29 +271,14 @@ class Session:
         drafter = self.request.drafter
         return features if drafter is None else features[:, : len(drafter.captured_layers)]
 
-    def _limit(self, length: int) -> int:
-        """Largest horizon that drafter, cap and context allow once ``length`` tokens are committed."""
-        request = self.request
-        if request.drafter is None:
-            return 0
-        left = request.max_new_tokens - (length - len(request.prompt_ids))
-        limit = min(left - 1, request.drafter.max_horizon)  # the correction or bonus token needs a place too
-        if request.drafter.max_positions is not None:
-            limit = min(limit, request.drafter.max_positions - length)
-        return max(limit, 0)
-
     def _with_riders(self, block: Block, *, chain: int) -> tuple[Block, tuple[int, ...]]:
         """The block, and behind its last ``chain`` tokens what the drafter has the target read; how many each."""
         if not isinstance(self._proposer, RidingSession):
             return block, ()
         after = len(self._committed) + 1  # tokens committed if none of the drafts stands
-        riders = self._proposer.board([self._limit(after + accepted) for accepted in range(chain)])
+        riders = self._proposer.board([self.request.limit(after + accepted) for accepted in range(chain)])
         token_ids, parents = riders.behind(block.token_ids)
         return Block(cache=block.cache, token_ids=token_ids, parents=parents), riders.counts
-
-    def _beyond_drafter(self, position: int) -> bool:
-        drafter = self.request.drafter
-        return drafter is not None and drafter.max_positions is not None and position >= drafter.max_positions
 
     def _draft(self, horizon: int, position: int, stop: DraftStop | None) -> Draft:
         request, proposer = self.request, self._proposer
@@ -306,7 +290,7 @@ class Session:
         match proposer:
             case DrafterSession():
                 assert isinstance(request.rule, Rule)
-                size = self._block_size(horizon)
+                size = request.block_size(horizon, len(self._committed))
                 uniforms = request.streams.uniforms(Purpose.DRAFT, position, size)
                 proposal = proposer.propose(last_token, size, self._processing, uniforms=uniforms, stop=stop)
                 draft = ChainDraft(proposal if size == horizon else proposal.first(horizon), request.rule)
@@ -329,20 +313,6 @@ class Session:
                 "return at most the horizon's number of tokens"
             )
         return draft
-
-    def _block_size(self, horizon: int) -> int:
-        """Tokens to draft where `horizon` are verified.
-
-        A drafter whose earlier laws depend on how many tokens follow drafts its whole block, so that hazards mean the
-        same at every horizon; exact, because the horizon was chosen before and the laws are those that were sampled.
-        """
-        request = self.request
-        assert isinstance(request.drafter, Drafter)
-        if request.drafter.prefix_consistent or request.policy.horizon_dependent:
-            return horizon
-        room = request.drafter.max_positions
-        longest = request.drafter.max_horizon
-        return longest if room is None else min(longest, room - len(self._committed))
 
     def _keep(self, block: Block, rows: list[int], position: int) -> None:
         """What the target keeps of the block: the last committed token and the accepted drafts."""
