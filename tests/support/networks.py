@@ -1,10 +1,10 @@
 """Tiny drafter networks of every architecture with random weights for any target, and rows to train them on."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from _pytest.mark.structures import ParameterSet
 from jaxtyping import Int
 from torch import Tensor
 
@@ -185,7 +185,7 @@ VARIANTS = {kind for kind in CONFIGS if "," in kind}
 """Options of an architecture; they are among the slow tests wherever the network itself is not what is tested."""
 
 
-def kinds_with_slow_variants() -> list[ParameterSet | str]:
+def kinds_with_slow_variants() -> list[Any]:
     """For ``pytest.mark.parametrize``: every kind, variants marked slow."""
     return [pytest.param(kind, marks=pytest.mark.slow) if kind in VARIANTS else kind for kind in CONFIGS]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from forerun.drafters import (
     DFlash2Config,
@@ -43,18 +43,14 @@ def dspark_for(
         max_positions: ``None`` for the target's.
     """
     return DSparkConfig(
-        hidden_size=target.hidden_size,
-        target_vocab_size=target.vocab_size,
+        **common_fields(target, block_size, draft_vocab_size, max_positions),
         captured_layers=spread_layers(target.num_layers),
         num_layers=num_layers,
         layer=layer_of(target),
-        block_size=block_size,
         markov_head=markov_head,
         markov_rank=markov_rank,
         confidence_head=True,
         confidence_reads_markov=True,
-        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
-        max_positions=target.max_positions if max_positions is None else max_positions,
     )
 
 
@@ -78,14 +74,10 @@ def dflash_for(
         max_positions: ``None`` for the target's.
     """
     return DFlashConfig(
-        hidden_size=target.hidden_size,
-        target_vocab_size=target.vocab_size,
+        **common_fields(target, block_size, draft_vocab_size, max_positions),
         captured_layers=spread_layers(target.num_layers),
         num_layers=num_layers,
         layer=layer_of(target, window=window),
-        block_size=block_size,
-        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
-        max_positions=target.max_positions if max_positions is None else max_positions,
     )
 
 
@@ -151,14 +143,10 @@ def medusa_for(
         max_positions: ``None`` for the target's.
     """
     return MedusaConfig(
-        hidden_size=target.hidden_size,
-        target_vocab_size=target.vocab_size,
+        **common_fields(target, block_size, draft_vocab_size, max_positions),
         captured_layers=(target.num_layers - 1,),
         num_blocks=num_blocks,
         own_heads=own_heads,
-        block_size=block_size,
-        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
-        max_positions=target.max_positions if max_positions is None else max_positions,
     )
 
 
@@ -183,16 +171,32 @@ def mask_token_for(
     """
     riders = form == "riders"
     return MaskTokenConfig(
-        hidden_size=target.hidden_size,
-        target_vocab_size=target.vocab_size,
-        draft_vocab_size=target.vocab_size,
-        block_size=block_size,
-        max_positions=target.max_positions,
+        **common_fields(target, block_size, target.vocab_size, None),
         form=form,
         rank=rank if riders else 0,
         alpha=alpha,
         sites=find_sites(target.layers, modules, target.smallest_pass) if riders else {},
     )
+
+
+def common_fields(
+    target: TransformersTarget, block_size: int, draft_vocab_size: int, max_positions: int | None
+) -> dict[str, Any]:
+    """Fields that every drafter beside this target has.
+
+    Args:
+        target: whose shapes are taken over.
+        block_size: largest horizon.
+        draft_vocab_size: cut to the target's vocabulary where that is smaller.
+        max_positions: ``None`` for the target's.
+    """
+    return {
+        "hidden_size": target.hidden_size,
+        "target_vocab_size": target.vocab_size,
+        "block_size": block_size,
+        "draft_vocab_size": min(draft_vocab_size, target.vocab_size),
+        "max_positions": target.max_positions if max_positions is None else max_positions,
+    }
 
 
 def layer_of(target: TransformersTarget, *, head_norms: bool = True, window: int | None = None) -> LayerShape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forerun.drafters import Eagle3Config
 from forerun.models import TransformersTarget
-from forerun.recipes.drafter import layer_of, spread_layers
+from forerun.recipes.drafter import common_fields, layer_of, spread_layers
 
 
 def eagle3_for(
@@ -27,18 +27,14 @@ def eagle3_for(
         max_positions: ``None`` for the target's.
     """
     return Eagle3Config(
-        hidden_size=target.hidden_size,
-        target_vocab_size=target.vocab_size,
+        **common_fields(target, block_size, draft_vocab_size, max_positions),
         captured_layers=low_middle_high_layers(target.num_layers),
         layer=layer_of(target, head_norms=False),
-        block_size=block_size,
         own_head=True,
         norm_before_fc=False,
         fc_norm=fc_norm,
         norm_before_residual=False,
         norm_output=norm_output,
-        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
-        max_positions=target.max_positions if max_positions is None else max_positions,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forerun.drafters import ParallelHeadsConfig, can_start_as_last_layer
 from forerun.models import TransformersTarget
-from forerun.recipes.drafter import layer_of
+from forerun.recipes.drafter import common_fields, layer_of
 
 
 def parallel_heads_for(
@@ -30,12 +30,8 @@ def parallel_heads_for(
     shapes = [layer_of(target, head_norms=head_norms, window=window) for head_norms in (False, True)]
     fitting = [shape for shape in shapes if can_start_as_last_layer(shape, target)]
     return ParallelHeadsConfig(
-        hidden_size=target.hidden_size,
-        target_vocab_size=target.vocab_size,
+        **common_fields(target, block_size, draft_vocab_size, max_positions),
         captured_layers=(max(target.num_layers - 2, 0),),
         layer=fitting[0] if fitting else shapes[0],
         start="last_layer" if fitting else "random",
-        block_size=block_size,
-        draft_vocab_size=min(draft_vocab_size, target.vocab_size),
-        max_positions=target.max_positions if max_positions is None else max_positions,
     )
