@@ -12,7 +12,7 @@ from itertools import product
 import pytest
 
 from forerun.distributions import SamplingParams
-from forerun.horizons import CostTable, HorizonPolicy
+from forerun.horizons import CostTable, Guarded, HorizonPolicy
 from forerun.horizons.rivals import (
     AcceptanceHead,
     AdaEDL,
@@ -24,6 +24,7 @@ from forerun.horizons.rivals import (
     Search,
     SpecDec,
     StoppingPolicy,
+    TableBandit,
     WindowedSurvival,
     llama_cpp,
 )
@@ -91,6 +92,16 @@ LIVELY: dict[str, HorizonPolicy] = {
     "adaedl-style": AdaEDL(threshold=0.7, step=0.5),
     "entropy-switch-style": EntropySwitch(largest=2, cuts=(0.6, 0.65)),
     "cascade-style": Cascade(horizons=(1, 2), test_rounds=1, set_rounds=2),
+    "table-bandit": TableBandit(costs=STEEP, arms=(0, 1, 2), weight=0.1),
+    "amtp-guarded": Guarded(
+        WindowedSurvival(costs=STEEP, window=1, hysteresis=0.05, prior_hazard=0.45),
+        first_probe=1,
+        probe_rounds=1,
+        rest_rounds=1,
+        look_rounds=1,
+        trial_rounds=1,
+        probe_every=2,
+    ),
     "dspark-early-break": CalibratedScheduler(costs=STEEP, calibration=CALIBRATED),
     "dspark-stale-budget": CalibratedScheduler(costs=STEEP, calibration=CALIBRATED, search=Search.STALE_BUDGET),
     "transformers-confidence": DynamicConfidence(),

@@ -25,6 +25,7 @@ from forerun.horizons.rivals import (
     SpecDec,
     Staircase,
     StoppingPolicy,
+    TableBandit,
     TapOut,
     UpperConfidence,
     WindowedSurvival,
@@ -508,3 +509,26 @@ def test_parameters_out_of_range_are_refused(what: str, make: Callable[[], objec
     with pytest.raises(ForerunError) as caught:
         make()
     assert what in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_table_bandit() -> None:
+    """Each cell plays every arm once, in order, and then its own best; cells share nothing.
+
+    Sharp contexts accept everything, flat ones nothing. Catches one bandit for all cells, terciles that count the round
+    in question, and batch sizes that are not bucketed.
+    """
+    policy = TableBandit(arms=(0, 1, 4), weight=0.0)
+    rng = random.Random(1)
+    for index in range(300):
+        entropy = (0.1, 1.0, 3.0)[index % 3] + 0.01 * rng.random()
+        now = context(8, target_entropy=entropy, batch_size=1 + index % 2)
+        choice = policy.propose(now, uniform=0.5)
+        stands = choice.horizon if entropy < 0.5 else 0
+        policy.observe(feedback(choice, stands, now=now, seconds=1.0 + 0.2 * choice.horizon))
+    for size, entropy, expected in ((1, 0.1, 4), (1, 3.0, 0), (2, 0.1, 4), (3, 0.1, 4), (3, 3.5, 0)):
+        now = context(8, target_entropy=entropy, batch_size=size)
+        assert policy.propose(now, uniform=0.5).horizon == expected, (size, entropy)
+    assert policy.propose(context(8, target_entropy=0.1, batch_size=4), uniform=0.5).horizon == 0  # never seen
+    assert policy.cell(context(8, target_entropy=None, batch_size=7)) == (3, 1)
+    fresh = TableBandit(arms=(0, 1, 4))
+    assert through(fresh, [0, 0, 0]) == [0, 1, 4, 0]

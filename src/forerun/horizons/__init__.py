@@ -14,6 +14,7 @@ from forerun.horizons.cost_surface import CostSurface, DraftTime, PassTime
 from forerun.horizons.exploration import Schedule
 from forerun.horizons.features import FEATURE_NAMES, HIDDEN_DIMS, FeatureLevel
 from forerun.horizons.fixed import FixedHorizon
+from forerun.horizons.guarded import Guarded
 from forerun.horizons.hazards import Logistic
 from forerun.horizons.joint import JointPolicy, Seat
 from forerun.horizons.joint_amtp import Drafting, JointAMTP, Shape
@@ -45,6 +46,7 @@ __all__ = [
     "DrawnToken",
     "FeatureLevel",
     "FixedHorizon",
+    "Guarded",
     "HorizonPolicy",
     "JointAMTP",
     "JointPolicy",

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 
 from forerun.errors import ForerunError
-from forerun.horizons import AMTP, CostModel, HorizonPolicy
+from forerun.horizons import AMTP, CostModel, Guarded, HorizonPolicy
 from forerun.horizons.rivals import (
     EXP3,
     AdaEDL,
@@ -21,6 +21,7 @@ from forerun.horizons.rivals import (
     Search,
     SpecDec,
     Staircase,
+    TableBandit,
     TapOut,
     UpperConfidence,
     WindowedSurvival,
@@ -34,6 +35,7 @@ from forerun.verification import Rule, TreeRule, Truncation
 
 HORIZONS: dict[str, Callable[[CostModel | None], HorizonPolicy]] = {
     "amtp": lambda costs: AMTP(costs=costs),
+    "amtp-guarded": lambda costs: Guarded(AMTP(costs=costs)),
     "heuristic": lambda _: HeuristicSchedule(),
     "heuristic-transient": lambda _: HeuristicSchedule(transient=True),
     "transformers-confidence": lambda _: DynamicConfidence(),
@@ -60,6 +62,7 @@ HORIZONS: dict[str, Callable[[CostModel | None], HorizonPolicy]] = {
     "exp3": lambda costs: EXP3(costs=costs),
     "exp3-side-information": lambda costs: EXP3(costs=costs, side_information=True),
     "linucb": lambda costs: LinUCB(costs=costs),
+    "table-bandit": lambda costs: TableBandit(costs=costs),
     "specdec-style": lambda _: SpecDec(),
     "svip": lambda _: svip(),
     "adaedl-style": lambda _: AdaEDL(),

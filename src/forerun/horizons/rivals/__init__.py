@@ -17,6 +17,7 @@ from forerun.horizons.rivals.lin_ucb import LinUCB
 from forerun.horizons.rivals.specdec import AcceptanceHead, SpecDec
 from forerun.horizons.rivals.staircase import Staircase
 from forerun.horizons.rivals.stopping import StoppingPolicy, dropping, kangaroo, llama_cpp, svip
+from forerun.horizons.rivals.table_bandit import TableBandit
 from forerun.horizons.rivals.tapout import TapOut
 from forerun.horizons.rivals.ucb import UpperConfidence, bandit_spec
 from forerun.horizons.rivals.windowed_survival import WindowedSurvival
@@ -37,6 +38,7 @@ __all__ = [
     "SpecDec",
     "Staircase",
     "StoppingPolicy",
+    "TableBandit",
     "TapOut",
     "UpperConfidence",
     "WindowedSurvival",

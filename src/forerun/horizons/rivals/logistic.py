@@ -1,4 +1,4 @@
-"""Weighted logistic regression by Newton steps, for the few rivals that fit one."""
+"""Weighted logistic regression by Newton steps, for rivals and estimates that fit one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fit_logistic(
 
     Args:
         rows: one row of numbers for each observation.
-        labels: 0 or 1.
+        labels: in [0, 1].
         weights: of the observations.
         ridge: above 0, which makes the minimiser unique.
         start: where the penalty is 0; None is the origin.

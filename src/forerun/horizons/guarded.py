@@ -1,0 +1,205 @@
+"""A policy that is not trusted to be faster than plain decoding, but checked against it from time to time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from typing import final
+
+from forerun.errors import ForerunError
+from forerun.horizons.context import Choice, RoundContext, RoundFeedback
+from forerun.horizons.policy import HorizonPolicy
+from forerun.horizons.signals import Signal
+
+
+class Phase(Enum):
+    """What the rounds of a guarded policy are for."""
+
+    DRAFTING = "drafting"
+    """The other policy decides; what it achieves is measured."""
+    PROBING = "probing"
+    """Horizon 0: what would plain decoding achieve?"""
+    RESTING = "resting"
+    """Horizon 0, because drafting does not pay."""
+    LOOKING = "looking"
+    """The limit, so that the other policy learns what it missed."""
+    TRYING = "trying"
+    """The other policy decides, and has to show that it pays again."""
+
+
+@final
+class Guarded(HorizonPolicy):
+    """Another policy with a probe of plain decoding; drafting stops where it does not pay, and never for good.
+
+    After `first_probe` rounds, and then after every `probe_every`, `probe_rounds` rounds run at horizon 0. If the other
+    policy's tokens per second since the last probe (its last `memory` rounds count most) are below `disable_below`
+    times those of the probe, drafting rests. After `rest_rounds` rounds it is looked at again: `look_rounds` rounds
+    draft the limit, so that a policy that plans 0 learns too, and `trial_rounds` rounds run as the other policy says.
+    If these reach `enable_above` times the rate of the rest, drafting goes on; otherwise it rests twice as long, up to
+    `probe_every` rounds.
+
+    Past rounds alone settle which phase a round belongs to, so every exact rule keeps the target's law. The other
+    policy observes all rounds, those without drafts included: they teach costs.
+
+    A policy that drafts in some contexts only, and gains less than the margin by it, is switched off too: that is what
+    `disable_below` asks for.
+
+    Args:
+        inner: decides while drafting pays.
+        probe_every: rounds between probes, and the longest rest.
+        probe_rounds: rounds of a probe.
+        first_probe: rounds before the first one.
+        disable_below: least gain over plain decoding, as a ratio of rates.
+        enable_above: gain that a trial has to show.
+        rest_rounds: rounds of the first rest.
+        look_rounds: see above.
+        trial_rounds: see above.
+        memory: rounds over which the rate of drafting is averaged.
+
+    Raises:
+        ForerunError: a phase without rounds (looking may have none), or an `enable_above` below `disable_below`.
+
+    References:
+        The profit controller of a llama.cpp fork: a probe without speculation every 1024 cycles, margins of 5 %. Phase
+        lengths other than that, and the look before a trial, are ours.
+    """
+
+    def __init__(
+        self,
+        inner: HorizonPolicy,
+        *,
+        probe_every: int = 1024,
+        probe_rounds: int = 8,
+        first_probe: int = 128,
+        disable_below: float = 1.05,
+        enable_above: float = 1.1,
+        rest_rounds: int = 128,
+        look_rounds: int = 16,
+        trial_rounds: int = 32,
+        memory: int = 128,
+    ) -> None:
+        if min(probe_every, probe_rounds, first_probe, rest_rounds, trial_rounds, memory) < 1 or look_rounds < 0:
+            raise ForerunError("a guard's phases need at least 1 round each, looking 0 or more")
+        if not 0.0 < disable_below <= enable_above:
+            raise ForerunError(
+                f"disable_below is {disable_below} and enable_above {enable_above}: give 0 < disable_below <= "
+                "enable_above, or drafting would go on and off at once"
+            )
+        self.inner = inner
+        self.probe_every = probe_every
+        self.probe_rounds = probe_rounds
+        self.first_probe = first_probe
+        self.disable_below = disable_below
+        self.enable_above = enable_above
+        self.rest_rounds = rest_rounds
+        self.look_rounds = look_rounds
+        self.trial_rounds = trial_rounds
+        self.memory = memory
+        self.phase = Phase.DRAFTING
+        self._left = first_probe
+        self._rest = rest_rounds
+        self._drafting = _Rate(memory)
+        self._plain = _Rate(memory)
+
+    @property
+    def name(self) -> str:
+        """The other's with `-guarded`."""
+        return f"{self.inner.name}-guarded"
+
+    @property
+    def wants(self) -> frozenset[Signal]:
+        """The other's."""
+        return self.inner.wants
+
+    @property
+    def horizon_dependent(self) -> bool:
+        """The other's."""
+        return self.inner.horizon_dependent
+
+    @property
+    def exact(self) -> bool:
+        """As the other is."""
+        return self.inner.exact
+
+    def propose(self, context: RoundContext, *, uniform: float) -> Choice:
+        """As the other says, or horizon 0, or the limit."""
+        chosen = self.inner.propose(context, uniform=uniform)
+        if self.phase in (Phase.DRAFTING, Phase.TRYING):
+            return chosen
+        limit = context.limit
+        horizon = limit if self.phase is Phase.LOOKING else 0
+        certain = (1.0,) * horizon + (0.0,) * (limit - horizon)
+        return replace(chosen, horizon=horizon, planned=horizon, explored=False, propensities=certain, stop=None)
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        """The other learns; the round counts in the rate of its phase, and may be the phase's last."""
+        self.inner.observe(feedback)
+        if self.phase in (Phase.PROBING, Phase.RESTING):
+            self._plain.add(feedback)
+        elif self.phase is not Phase.LOOKING:
+            self._drafting.add(feedback)
+        self._left -= 1
+        if self._left == 0:
+            self._next()
+
+    def clone(self) -> Guarded:
+        """The same guard around a clone of the other, before its first probe."""
+        return Guarded(
+            self.inner.clone(),
+            probe_every=self.probe_every,
+            probe_rounds=self.probe_rounds,
+            first_probe=self.first_probe,
+            disable_below=self.disable_below,
+            enable_above=self.enable_above,
+            rest_rounds=self.rest_rounds,
+            look_rounds=self.look_rounds,
+            trial_rounds=self.trial_rounds,
+            memory=self.memory,
+        )
+
+    def _next(self) -> None:
+        """Begin another phase."""
+        match self.phase:
+            case Phase.DRAFTING:
+                self._plain = _Rate(self.memory)
+                self._begin(Phase.PROBING, self.probe_rounds)
+            case Phase.PROBING:
+                if self._drafting.value < self.disable_below * self._plain.value:
+                    self._begin(Phase.RESTING, self._rest)
+                else:
+                    self._begin(Phase.DRAFTING, self.probe_every)
+            case Phase.RESTING if self.look_rounds:
+                self._begin(Phase.LOOKING, self.look_rounds)
+            case Phase.RESTING | Phase.LOOKING:
+                self._drafting = _Rate(self.memory)
+                self._begin(Phase.TRYING, self.trial_rounds)
+            case Phase.TRYING:
+                if self._drafting.value >= self.enable_above * self._plain.value:
+                    self._rest = self.rest_rounds
+                    self._begin(Phase.DRAFTING, self.probe_every)
+                else:
+                    self._rest = min(2 * self._rest, max(self.probe_every, self.rest_rounds))
+                    self._begin(Phase.RESTING, self._rest)
+
+    def _begin(self, phase: Phase, rounds: int) -> None:
+        self.phase, self._left = phase, rounds
+
+
+@final
+class _Rate:
+    """Tokens per second over the last rounds: running sums that fade by 1 / memory in every round."""
+
+    def __init__(self, memory: int) -> None:
+        self._kept = 1.0 - 1.0 / memory
+        self._tokens = 0.0
+        self._seconds = 0.0
+
+    @property
+    def value(self) -> float:
+        """A ratio of sums."""
+        return self._tokens / self._seconds
+
+    def add(self, feedback: RoundFeedback) -> None:
+        """Take in a round."""
+        self._tokens = self._kept * self._tokens + feedback.emitted
+        self._seconds = self._kept * self._seconds + feedback.seconds
