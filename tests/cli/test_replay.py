@@ -45,7 +45,12 @@ def test_record_replay_compare(recorded: list[str], work: Path) -> None:
     ]
     entries = {entry["policy"]: entry for entry in result["scenes"][0]["entries"]}
     assert {"2", "amtp", "clairvoyant"} <= set(entries) and result["recording"]["prompts"] == ["a", "b"]
-    assert entries["clairvoyant"]["share"]["estimate"] == 1.0 >= entries["2"]["share"]["estimate"]
+    speeds = {name: entry["tokens_per_second"]["estimate"] for name, entry in entries.items()}
+    assert speeds["clairvoyant"] == max(speeds.values())
+    assert result["scenes"][0]["share_of"] == "per context (estimated)"
+    assert entries["per context (estimated)"]["share"]["estimate"] == 1.0 and entries["2"]["mean_regret"] is not None
+    few = forerun("compare", "features", "--recording", "run.jsonl", "--seeds", "1")
+    assert few.code == 2 and "too few for a ladder" in few.err
     compared = forerun(
         "compare", "horizons", "--recording", "run.jsonl", "--costs", "cached", "--horizon", "2", "--seeds", "1",
         "--result", "out.json",
@@ -64,6 +69,26 @@ def test_compare_simulated_worlds(work: Path) -> None:
     assert first.code == 0 and "per context" in first.out and "amtp" in first.out
     rows = (work / "out.json.rows").read_text(encoding="utf-8")
     assert forerun(*command).out == first.out and (work / "out.json.rows").read_text(encoding="utf-8") == rows
+
+
+def test_compare_features(work: Path) -> None:
+    """Every rung with its scores, its own speed, and the ratio to the fastest controller without features."""
+    found = forerun(
+        "compare", "features", "--world", "independent", "--regime", "large-batch", "--seeds", "1", "--tokens", "600",
+        "--result", "out.json",
+    )  # fmt: skip
+    assert found.code == 0 and "F3" in found.out
+    result = json.loads((work / "out.json").read_text(encoding="utf-8"))
+    assert result["format"] == "forerun-feature-ladder-1"
+    (scene,) = result["scenes"]
+    assert [row["predictor"] for row in scene["predictors"]][:5] == ["F0", "F1", "F2", "F3", "F4"]
+    ratios = {
+        entry["policy"]: entry["ratio_to_best_without_features"]["estimate"]
+        for entry in scene["entries"] if not entry["oracle"]
+    }  # fmt: skip
+    assert ratios[scene["best_without_features"]] == 1.0 and {"F0", "F1", "F2", "F3"} <= set(ratios)
+    assert max(ratio for name, ratio in ratios.items() if name.startswith("windowed")) == 1.0
+    assert "F4" not in ratios
 
 
 @pytest.mark.parametrize(

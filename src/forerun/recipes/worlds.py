@@ -57,6 +57,14 @@ DEFAULT_SCENES: tuple[tuple[str, str], ...] = (
 )
 """World and regime of each part of the whole comparison."""
 
+LADDER_SCENES: tuple[tuple[str, str], ...] = (
+    ("independent", "autoregressive"),
+    ("ar1", "autoregressive"),
+    ("ar1", "large-batch"),
+    ("drifting", "moe"),
+)
+"""Where feature levels are compared: without memory, with memory at batch 1 and in batches, and drifting."""
+
 
 def world_named(name: str) -> World:
     """The world of that name.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from jaxtyping import Float64
 
+from forerun.evaluation.comparison.predictions import predictions
 from forerun.evaluation.replay import Replayed, Track
 
 BINS = 10
@@ -36,48 +36,22 @@ class Calibration:
 
 def calibration(run: Replayed, tracks: Sequence[Track]) -> Calibration | None:
     """How good a replayed policy's survivals were; ``None`` where it predicted none."""
-    accepted, limits = (
-        _by_round(run, [np.array(track.accepted) for track in tracks]),
-        _by_round(run, [track.limits for track in tracks]),
-    )
-    depths = np.arange(1, run.predicted.shape[1] + 1)
-    counted = np.isfinite(run.predicted) & (depths <= limits[:, None])
+    found = predictions(run, tracks)
+    counted = found.counted
     if not counted.any():
         return None
-    predicted = run.predicted[counted]
-    came_true = (accepted[:, None] >= depths)[counted].astype(np.float64)
-    bins = np.minimum((predicted * BINS).astype(np.int64), BINS - 1)
-    gaps = np.bincount(bins, weights=predicted - came_true, minlength=BINS)
+    predicted = found.survivals[counted]
+    came_true = found.stood[counted].astype(np.float64)
+    gaps = np.bincount(bin_of(predicted), weights=predicted - came_true, minlength=BINS)
+    errors = found.hazard_errors
     return Calibration(
         predictions=len(predicted),
         brier=float(((predicted - came_true) ** 2).mean()),
         ece=float(np.abs(gaps).sum() / len(predicted)),
-        hazard_error=_hazard_error(run, tracks, counted),
+        hazard_error=None if errors is None else float(errors[counted.any(axis=1)].mean()),
     )
 
 
-def _hazard_error(run: Replayed, tracks: Sequence[Track], counted: np.ndarray) -> float | None:
-    known = [track.survivals for track in tracks if track.survivals is not None]
-    if len(known) != len(tracks):
-        return None
-    true, predicted = _by_round(run, known)[:, : counted.shape[1]], run.predicted
-    before = _shifted(true)
-    wrong = np.where(counted, hazards(true) - hazards(np.where(counted, predicted, 1.0)), 0.0)
-    rounds = counted.any(axis=1)
-    return float((before * wrong**2).sum(axis=1)[rounds].mean())
-
-
-def hazards(survivals: Float64[np.ndarray, "rounds window"]) -> Float64[np.ndarray, "rounds window"]:
-    """1 - s_j / s_{j-1}; 1 behind a survival of 0."""
-    before = _shifted(survivals)
-    return np.asarray(1.0 - np.divide(survivals, before, out=np.zeros_like(survivals), where=before > 0.0))
-
-
-def _shifted(survivals: Float64[np.ndarray, "rounds window"]) -> Float64[np.ndarray, "rounds window"]:
-    return np.concatenate([np.ones((len(survivals), 1)), survivals[:, :-1]], axis=1)
-
-
-def _by_round(run: Replayed, values: Sequence[np.ndarray]) -> np.ndarray:
-    """What each round's position has in arrays that have an entry for each position of each track."""
-    starts = np.concatenate([[0], np.cumsum([len(each) for each in values])])
-    return np.asarray(np.concatenate(list(values))[starts[run.tracks] + run.positions])
+def bin_of(predicted: np.ndarray) -> np.ndarray:
+    """Which of the ten bins each predicted survival falls into."""
+    return np.minimum((predicted * BINS).astype(np.int64), BINS - 1)

@@ -66,7 +66,8 @@ class ComparisonRow:
         settled: index of the first track that begins after 5,000 rounds; ``None`` where there is none, 0 for oracles.
         rounds: in all.
         mean_horizon: of them.
-        mean_regret: per round against the per-context oracle, in tokens per second; ``None`` where that is unknown.
+        mean_regret: per round against the per-context oracle, in tokens per second; an estimate where the survivals are
+            one; ``None`` where nothing is known of them.
         recovery: rounds to recover after each shift.
         calibration: of predicted survivals.
     """
@@ -117,14 +118,18 @@ def policy_row(name: str, policy: HorizonPolicy, scene: Scene) -> ComparisonRow:
 
 
 def oracle_rows(scene: Scene) -> Iterator[ComparisonRow]:
-    """The oracles that the scene allows for, from the least foresight to the most."""
+    """The oracles that the scene allows for, from the least foresight to the most.
+
+    With estimated survivals "per context" is the best that the estimate finds; a controller may do better.
+    """
     known = scene.tracks[0].survivals is not None
     told = scene.tracks[0].told_survivals is not None
+    note = " (estimated)" if scene.tracks[0].estimated else ""
     table: Sequence[tuple[str, bool, Callable[[Sequence[Track], CostRegime], OracleRun]]] = (
         ("best fixed", True, best_fixed),
         ("per signal", told, per_signal),
-        ("per context", known, per_context),
-        ("per context, renewal", known, per_context_renewal),
+        (f"per context{note}", known, per_context),
+        (f"per context, renewal{note}", known, per_context_renewal),
         ("clairvoyant per round", True, clairvoyant_per_round),
         ("clairvoyant", True, clairvoyant),
     )

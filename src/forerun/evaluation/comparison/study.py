@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from forerun.errors import ForerunError
 from forerun.evaluation.comparison.rows import ComparisonRow, Scene, oracle_rows, policy_row
-from forerun.evaluation.recording import Recording, recorded_costs, recorded_tracks
+from forerun.evaluation.recording import Recording, estimated_survivals, recorded_costs, recorded_tracks
 from forerun.evaluation.replay import CostRegime, Track
 from forerun.evaluation.simulator import World
 from forerun.horizons import CostTable, HorizonPolicy
@@ -50,22 +51,33 @@ def simulated_scenes(
 def recorded_scenes(recording: Recording, kinds: Sequence[str], *, seeds: int) -> Iterator[Scene]:
     """Every temperature of a recording under every kind of costs, with several seeds of the policies' coins.
 
+    Survivals are estimated, from the other prompts of the same temperature, where there are several prompts.
+
     Args:
         recording: as read.
         kinds: of costs: ``cached``, ``uncached``.
         seeds: how many; the first one is the recording's own.
     """
     for temperature in recording.header.temperatures:
+        first_seed = recording.header.seed
+        tracks = [
+            recorded_tracks(recording, temperature=temperature, coin_seed=first_seed + seed) for seed in range(seeds)
+        ]
+        prompts = [answer.prompt for answer in recording.answers if answer.temperature == temperature]
+        survivals = estimated_survivals(tracks[0], prompts)
         for kind in kinds:
-            costs = recorded_costs(recording.header, kind)
-            for seed in range(seeds):
+            for seed, own in enumerate(tracks):
                 yield Scene(
                     world=f"temperature {temperature:g}",
                     regime=kind,
                     seed=seed,
-                    tracks=recorded_tracks(recording, temperature=temperature, coin_seed=recording.header.seed + seed),
-                    costs=costs,
+                    tracks=own if survivals is None else tuple(map(_estimated, own, survivals)),
+                    costs=recorded_costs(recording.header, kind),
                 )
+
+
+def _estimated(track: Track, survivals: np.ndarray) -> Track:
+    return replace(track, survivals=survivals, estimated=True)
 
 
 def compare(

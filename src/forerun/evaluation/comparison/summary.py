@@ -11,7 +11,7 @@ from typing import Any
 from forerun.evaluation.comparison.rows import ComparisonRow
 from forerun.evaluation.paired import SpeedPair, speed, speed_ratio
 
-REFERENCES = ("per context", "clairvoyant")
+REFERENCES = ("per context", "per context (estimated)", "clairvoyant")
 """What shares are of: the first of these oracles that the rows have."""
 
 
@@ -57,8 +57,8 @@ def _entry(name: str, rows: list[ComparisonRow], reference: list[ComparisonRow])
         "tokens_per_second": asdict(
             speed([n for row in rows for n in row.emitted], [n for row in rows for n in row.seconds], seed=0)
         ),
-        "share": _share(rows, reference, after=False),
-        "share_after_5000_rounds": None if rows[0].oracle else _share(rows, reference, after=True),
+        "share": throughput_ratio(rows, reference),
+        "share_after_5000_rounds": None if rows[0].oracle else throughput_ratio(rows, reference, settled=True),
         "mean_horizon": fmean(horizons) if horizons else None,
         "mean_regret": fmean(regrets) if regrets else None,
         "brier": fmean(each.brier for each in calibrations) if calibrations else None,
@@ -70,12 +70,20 @@ def _entry(name: str, rows: list[ComparisonRow], reference: list[ComparisonRow])
     }
 
 
-def _share(rows: list[ComparisonRow], reference: list[ComparisonRow], *, after: bool) -> dict[str, Any] | None:
-    """Tokens per second over the reference's, on the same answers."""
+def throughput_ratio(
+    rows: Sequence[ComparisonRow], reference: Sequence[ComparisonRow], *, settled: bool = False
+) -> dict[str, Any] | None:
+    """Tokens per second over the reference's, on the same answers; ``None`` with fewer than two.
+
+    Args:
+        rows: of one controller in one world and regime, one for each seed.
+        reference: of another.
+        settled: only answers that begin after 5,000 rounds.
+    """
     of_seed = {row.seed: row for row in reference}
     pairs = []
     for row in rows:
-        first = row.settled if after else 0
+        first = row.settled if settled else 0
         if first is None:
             continue
         other = of_seed[row.seed]

@@ -1,5 +1,6 @@
 """Recorded runs: for every position of an answer, what a round that began there would have met."""
 
+from forerun.evaluation.recording.estimate import estimated_survivals
 from forerun.evaluation.recording.format import (
     RecordedAnswer,
     RecordedContext,
@@ -28,6 +29,7 @@ __all__ = [
     "RecordingSettings",
     "UncachedPass",
     "append_line",
+    "estimated_survivals",
     "measured_costs",
     "read_recording",
     "record_answer",

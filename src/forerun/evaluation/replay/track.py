@@ -32,8 +32,9 @@ class Track:
         censored: likewise.
         drawn: what a stop rule would see of the whole window.
         time_factors: by which the seconds that a policy is told differ from the true ones; scores use the true ones.
-        survivals: the true s_j of each position where a simulation knows them, ``None`` for recorded answers.
+        survivals: the true s_j of each position where a simulation knows them, or their estimate; else ``None``.
         told_survivals: their means given the signals of the position alone, where a simulation knows these.
+        estimated: the survivals are an estimate.
 
     Raises:
         ForerunError: tuples of different lengths.
@@ -51,6 +52,7 @@ class Track:
     time_factors: tuple[float, ...]
     survivals: Float64[np.ndarray, "positions window"] | None
     told_survivals: Float64[np.ndarray, "positions window"] | None = None
+    estimated: bool = False
 
     def __post_init__(self) -> None:
         sizes = {
