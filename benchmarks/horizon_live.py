@@ -4,7 +4,8 @@
 
 RESULT is the file that ``forerun replay`` or ``forerun compare horizons --recording`` wrote; the live part is added to
 it. Controllers are told the recording's costs, so their rounds can be compared with the replay's one by one; speeds are
-measured in processor time, in turn on every prompt, prefill excluded.
+measured in processor time, in turn on every prompt, prefill excluded. Finished prompts are kept in RESULT.live: an
+interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, final
+
+from pydantic import TypeAdapter
 
 from forerun import environment
 from forerun.cli.compare import policy_factory
@@ -27,7 +31,7 @@ from forerun.evaluation.recording import Recording, read_recording, recorded_cos
 from forerun.evaluation.replay import Priced, Track, replay
 from forerun.horizons import HorizonPolicy
 from forerun.models import load_target
-from forerun.recipes import embedded_drafter, shipped_prompts
+from forerun.recipes import HORIZONS, embedded_drafter, shipped_prompts
 from forerun.verification import Agreement
 
 COSTS = "cached"
@@ -35,19 +39,57 @@ PLAIN = "0"
 
 
 def fastest(result: dict[str, Any], count: int) -> list[str]:
-    """Adaptive controllers with the largest mean share over the temperatures, cached costs; AMTP always among them."""
+    """Adaptive controllers with the largest mean share over the temperatures, cached costs; AMTP always among them.
+
+    Negative controls are left out: they are exact under agreement alone.
+    """
     shares: dict[str, list[float]] = {}
     for scene in result["scenes"]:
         if scene["regime"] == COSTS:
             for entry in scene["entries"]:
-                if not entry["oracle"] and not entry["policy"].isdecimal():
-                    shares.setdefault(entry["policy"], []).append(entry["share"]["estimate"])
+                name = entry["policy"]
+                if not entry["oracle"] and name in HORIZONS and HORIZONS[name](None).exact:
+                    shares.setdefault(name, []).append(entry["share"]["estimate"])
     ranked = sorted(shares, key=lambda name: -fmean(shares[name]))
     return ["amtp", *(name for name in ranked if name != "amtp")][:count]
 
 
-def measure(recording: Recording, names: list[str], num_prompts: int) -> dict[str, Any]:
-    """Decode the first prompts of the recording live, with every controller and without."""
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveAnswer:
+    """One prompt decoded by one controller.
+
+    Attributes:
+        temperature: of the answer.
+        prompt: id.
+        policy: name.
+        rounds: drafted and emitted tokens of each.
+        emitted: tokens.
+        seconds: of processor time.
+        same_text: as recorded.
+    """
+
+    temperature: float
+    prompt: str
+    policy: str
+    rounds: list[tuple[int, int]]
+    emitted: int
+    seconds: float
+    same_text: bool
+
+
+_LINE = TypeAdapter(LiveAnswer)
+
+
+def measure(recording: Recording, names: list[str], num_prompts: int, journal: Path) -> dict[str, Any]:
+    """Decode the first prompts of the recording live, with every controller and without.
+
+    Args:
+        recording: the texts.
+        names: of controllers.
+        num_prompts: how many.
+        journal: keeps finished prompts; controllers of an interrupted run learn them again from the recording.
+    """
     header = recording.header
     target = load_target(header.target["name"])
     folder = embedded_drafter(target.name)
@@ -56,43 +98,65 @@ def measure(recording: Recording, names: list[str], num_prompts: int) -> dict[st
     texts = {prompt.id: prompt.text for prompt in shipped_prompts(len(header.prompts))}
     costs = recorded_costs(header, COSTS)
     answers = [answer for answer in recording.answers if answer.prompt in header.prompts[:num_prompts]]
+    kept = _kept(journal)
     found: dict[str, Any] = {}
     for temperature in header.temperatures:
         chosen = [answer for answer in answers if answer.temperature == temperature]
         tracks = [recorded_track(answer, coin_seed=header.seed) for answer in chosen]
         table = starting_table(tracks, costs)
-        live: dict[str, HorizonPolicy] = {name: Priced(policy_factory(name)(table), costs) for name in [*names, PLAIN]}
-        rounds: dict[str, list[tuple[int, int]]] = {name: [] for name in live}
-        sums: dict[str, list[tuple[int, float]]] = {name: [] for name in live}
-        same_text = {name: 0 for name in live}
-        for turn, answer in enumerate(chosen):
+        live = {name: Priced(policy_factory(name)(table), costs) for name in [*names, PLAIN]}
+        spoken: dict[str, list[LiveAnswer]] = {name: [] for name in live}
+        for turn, (answer, track) in enumerate(zip(chosen, tracks, strict=True)):
             order = list(live)
+            known = [kept.get((temperature, answer.prompt, name)) for name in order]
+            fresh: list[LiveAnswer] = []
             for name in order[turn % len(order) :] + order[: turn % len(order)]:
-                spoken = generate(
+                earlier = known[order.index(name)]
+                if None not in known and earlier is not None:
+                    replay(live[name].inner, [track], costs)
+                    spoken[name].append(earlier)
+                    continue
+                said = generate(
                     target, texts[answer.prompt], drafter=drafter, horizon=live[name],
                     sampling=SamplingParams(temperature=temperature), max_new_tokens=header.max_new_tokens,
                     ignore_stop_ids=header.ignore_stop_ids, seed=header.seed, request=answer.number, rule=Agreement(),
                 )  # fmt: skip
-                assert spoken.prefill is not None
+                assert said.prefill is not None
                 started = time.process_time()
-                totals = spoken.totals
-                seconds = time.process_time() - started
-                rounds[name] += [(record.depth, len(record.token_ids)) for record in spoken.records]
-                sums[name].append((totals.emitted, seconds))
-                same_text[name] += tuple(spoken.token_ids) == answer.token_ids
+                totals = said.totals
+                fresh.append(
+                    LiveAnswer(
+                        temperature=temperature, prompt=answer.prompt, policy=name,
+                        rounds=[(record.depth, len(record.token_ids)) for record in said.records],
+                        emitted=totals.emitted, seconds=time.process_time() - started,
+                        same_text=tuple(said.token_ids) == answer.token_ids,
+                    )
+                )  # fmt: skip
+                spoken[name].append(fresh[-1])
+            with journal.open("a", encoding="utf-8") as sink:
+                sink.write("".join(_LINE.dump_json(each).decode() + "\n" for each in fresh))
             print(f"temperature {temperature:g}, {answer.prompt}", file=sys.stderr, flush=True)
         found[f"{temperature:g}"] = {
             name: {
                 "answers": len(chosen),
-                "answers_with_the_recorded_text": same_text[name],
-                **_gap(rounds[name], policy_factory(name)(table), tracks, recording),
-                "tokens": sum(tokens for tokens, _ in sums[name]),
-                "processor_seconds": sum(seconds for _, seconds in sums[name]),
-                "ratio_to_plain": _ratio(sums[name], sums[PLAIN]),
+                "answers_with_the_recorded_text": sum(each.same_text for each in own),
+                **_gap([pair for each in own for pair in each.rounds], policy_factory(name)(table), tracks, recording),
+                "tokens": sum(each.emitted for each in own),
+                "processor_seconds": sum(each.seconds for each in own),
+                "ratio_to_plain": _ratio(own, spoken[PLAIN]),
             }
-            for name in live
+            for name, own in spoken.items()
         }
     return found
+
+
+def _kept(journal: Path) -> dict[tuple[float, str, str], LiveAnswer]:
+    """Whole lines only: a kill may have cut the last one."""
+    if not journal.is_file():
+        return {}
+    whole, _, _ = journal.read_text(encoding="utf-8").rpartition("\n")
+    lines = [_LINE.validate_json(line) for line in whole.split("\n") if line]
+    return {(line.temperature, line.prompt, line.policy): line for line in lines}
 
 
 def _gap(
@@ -112,10 +176,12 @@ def _gap(
     }
 
 
-def _ratio(own: list[tuple[int, float]], plain: list[tuple[int, float]]) -> dict[str, Any] | None:
+def _ratio(own: list[LiveAnswer], plain: list[LiveAnswer]) -> dict[str, Any] | None:
     pairs = [
-        SpeedPair(tokens=tokens, seconds=seconds, baseline_tokens=base_tokens, baseline_seconds=base_seconds)
-        for (tokens, seconds), (base_tokens, base_seconds) in zip(own, plain, strict=True)
+        SpeedPair(
+            tokens=one.emitted, seconds=one.seconds, baseline_tokens=other.emitted, baseline_seconds=other.seconds
+        )
+        for one, other in zip(own, plain, strict=True)
     ]
     ratio = speed_ratio(pairs, seed=0)
     return (
@@ -137,7 +203,7 @@ def main(arguments: list[str]) -> int:
         "machine": {"cpu": environment.cpu_name(), "cores": environment.num_cores()},
         "costs_told": COSTS,
     }
-    measured = measure(read_recording(recording_path), names, options.get("--prompts", 6))
+    measured = measure(read_recording(recording_path), names, options.get("--prompts", 6), Path(f"{result_path}.live"))
     result["live"] = {**origin, "temperatures": measured}
     result_path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result["live"]))

@@ -116,8 +116,12 @@ def features(
         task = progress.add_task("Comparing", total=count * (1 + len(RUNGS) + len(WITHOUT_FEATURES)))
 
         def predicting() -> Iterator[Scene]:
+            seen: set[tuple[str, str, int]] = set()
             for scene in scenes:
-                climbed.append((scene.world, scene.regime, climb(scene, PREDICTORS)))
+                texts = scene.world, scene.regime, scene.texts
+                if texts not in seen:  # other coins change nothing where whole windows are drafted
+                    seen.add(texts)
+                    climbed.append((scene.world, scene.regime, climb(scene, PREDICTORS)))
                 progress.advance(task)
                 yield scene
 

@@ -68,7 +68,7 @@ def _predicted(score: Mapping[str, Any]) -> list[str]:
         _interval(score["brier"]),
         "" if score["hazard_error"] is None else _interval(score["hazard_error"]),
         _interval(score["soft_error"]),
-        f"{score['microseconds']['median']:.0f}",
+        "" if score["microseconds"] is None else f"{score['microseconds']['median']:.0f}",
     ]
 
 

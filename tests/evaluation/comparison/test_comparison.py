@@ -19,6 +19,7 @@ from forerun.evaluation.comparison import (
     recovery_rounds,
     simulated_scenes,
     summarise,
+    throughput_ratio,
     throughput_regret,
 )
 from forerun.evaluation.replay import Replayed, per_context_horizons, rates, replay
@@ -174,3 +175,24 @@ def test_a_comparison_resumes_and_shares_are_paired(tmp_path: Path) -> None:
 def test_scenes_of_a_seed_are_the_same_for_every_policy() -> None:
     one, two = (next(iter(simulated_scenes([("w", WORLD, "r", COSTS)], num_tokens=20, seeds=1))) for _ in range(2))
     assert isinstance(one, Scene) and one.tracks[0].coins == two.tracks[0].coins
+
+
+def test_other_coins_are_no_other_answers() -> None:
+    """Two answers under three seeds of the coins are two pairs; as texts of their own they are six.
+
+    Catches intervals that are too narrow by the root of the number of seeds.
+    """
+    rows = [
+        ComparisonRow(
+            world="w", regime="r", seed=seed, texts=0, policy="p", oracle=False, emitted=(10, 20),
+            seconds=(1.0 + seed, 2.0), settled=0,
+        )
+        for seed in range(3)
+    ]  # fmt: skip
+    plain = [replace(row, seconds=(4.0, 4.0)) for row in rows]
+    same = throughput_ratio(rows, plain)
+    assert same is not None and same["num_pairs"] == 2
+    assert same["estimate"] == pytest.approx(90 / 12 / (90 / 24))
+    apart = throughput_ratio(*([replace(row, texts=row.seed) for row in own] for own in (rows, plain)))
+    assert apart is not None and apart["num_pairs"] == 6 and apart["estimate"] == pytest.approx(same["estimate"])
+    assert apart["high"] - apart["low"] != pytest.approx(same["high"] - same["low"])

@@ -85,7 +85,7 @@ def test_scores_by_hand() -> None:
 
 
 def scene(tokens: int = 1000) -> Scene:
-    return Scene(world="w", regime="r", seed=0, tracks=WORLD.tracks(tokens, seed=1), costs=COSTS)
+    return Scene(world="w", regime="r", seed=0, texts=0, tracks=WORLD.tracks(tokens, seed=1), costs=COSTS)
 
 
 def rung(level: FeatureLevel) -> PolicyFactory:

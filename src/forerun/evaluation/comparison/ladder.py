@@ -10,7 +10,7 @@ from statistics import quantiles
 from typing import final
 
 from forerun.errors import ForerunError
-from forerun.evaluation.comparison.predictions import Predictions, predictions
+from forerun.evaluation.comparison.predictions import Predictions, by_round, predictions
 from forerun.evaluation.comparison.rows import Scene
 from forerun.evaluation.comparison.study import PolicyFactory, starting_table
 from forerun.evaluation.replay import Track, replay
@@ -75,8 +75,8 @@ class LadderScene:
     """What every predictor said in one scene, and how long it took.
 
     Attributes:
-        predicted: by name, in the same rounds.
-        microseconds: by name.
+        predicted: by name, in the same rounds; ``estimate`` where survivals are estimated.
+        microseconds: by name, of predictors that learn.
     """
 
     predicted: dict[str, Predictions]
@@ -98,12 +98,16 @@ def climb(scene: Scene, predictors: Mapping[str, PolicyFactory]) -> LadderScene:
     predicted, rounds = {}, {}
     for name, factory in predictors.items():
         policy = WholeWindow(factory(table))
-        predicted[name] = predictions(replay(policy, tracks, scene.costs), tracks)
+        run = replay(policy, tracks, scene.costs)
+        predicted[name] = predictions(run, tracks)
         if not predicted[name].counted.any():
             raise ForerunError(f"{name} predicts no survivals: leave it out of the ladder")
         rounds[name] = policy.rounds
         if len(policy.rounds) < 2 * BLOCK_ROUNDS:
             raise ForerunError(f"{len(policy.rounds)} rounds are too few for a ladder: give longer texts")
+    estimates = [track.survivals for track in tracks if track.survivals is not None and track.estimated]
+    if estimates:
+        predicted["estimate"] = predictions(replace(run, predicted=by_round(run, estimates)), tracks)
     fresh = {name: factory(table) for name, factory in predictors.items()}
     return LadderScene(predicted=predicted, microseconds=round_times(fresh, rounds))
 

@@ -20,7 +20,7 @@ def ladder_summary(
     """One entry for each world and regime.
 
     Args:
-        climbed: world, regime and what its predictors said, seed by seed.
+        climbed: world, regime and what its predictors said, once for each set of texts.
         rows: of controllers and oracles in the same scenes.
         without_features: names of the controllers that the others are measured against: the fastest of them in each
             scene, chosen in hindsight, which favours it.
@@ -50,7 +50,11 @@ def ladder_summary(
                 **scene,
                 "best_without_features": plain,
                 "predictors": [
-                    {"predictor": name, **asdict(score), "microseconds": asdict(seeds[0].microseconds[name])}
+                    {
+                        "predictor": name,
+                        **asdict(score),
+                        "microseconds": asdict(seeds[0].microseconds[name]) if name in seeds[0].microseconds else None,
+                    }
                     for name, score in scores.items()
                 ],
             }

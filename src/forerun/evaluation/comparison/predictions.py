@@ -71,18 +71,18 @@ class Predictions:
 
 def predictions(run: Replayed, tracks: Sequence[Track]) -> Predictions:
     """Of all rounds of a run, all positions up to each round's limit; none where the policy predicted nothing."""
-    limits = _by_round(run, [track.limits for track in tracks])
+    limits = by_round(run, [track.limits for track in tracks])
     window = run.predicted.shape[1]
     known = [track.survivals for track in tracks if track.survivals is not None and not track.estimated]
-    probabilities = _by_round(run, [_table(track.accept_probabilities, window) for track in tracks])
+    probabilities = by_round(run, [_table(track.accept_probabilities, window) for track in tracks])
     return Predictions(
         tracks=run.tracks,
         counted=np.isfinite(run.predicted) & (np.arange(1, window + 1) <= limits[:, None]),
         survivals=run.predicted,
-        accepted=_by_round(run, [np.array(track.accepted) for track in tracks]),
+        accepted=by_round(run, [np.array(track.accepted) for track in tracks]),
         prefix_weights=np.cumprod(shifted(probabilities), axis=1),
-        mismatches=1.0 - _by_round(run, [_table(track.overlaps, window) for track in tracks]),
-        true_survivals=_by_round(run, known)[:, :window] if len(known) == len(tracks) else None,
+        mismatches=1.0 - by_round(run, [_table(track.overlaps, window) for track in tracks]),
+        true_survivals=by_round(run, known)[:, :window] if len(known) == len(tracks) else None,
     )
 
 
@@ -120,7 +120,7 @@ def _table(rows: Sequence[Sequence[float]], window: int) -> np.ndarray:
     return table
 
 
-def _by_round(run: Replayed, values: Sequence[np.ndarray]) -> np.ndarray:
+def by_round(run: Replayed, values: Sequence[np.ndarray]) -> np.ndarray:
     """What each round's position has in arrays that have an entry for each position of each track."""
     starts = np.concatenate([[0], np.cumsum([len(each) for each in values])])
     return np.asarray(np.concatenate(list(values))[starts[run.tracks] + run.positions])

@@ -37,6 +37,7 @@ class Scene:
         world: name.
         regime: name.
         seed: of the texts, or of the coins on recorded ones.
+        texts: which texts they are; scenes with the same texts differ in coins only and are one sample of answers.
         tracks: the texts.
         costs: of rounds.
         shifts: token counts at which the law of the texts jumps.
@@ -45,6 +46,7 @@ class Scene:
     world: str
     regime: str
     seed: int
+    texts: int
     tracks: tuple[Track, ...]
     costs: CostRegime
     shifts: tuple[int, ...] = ()
@@ -59,6 +61,7 @@ class ComparisonRow:
         world: of the scene.
         regime: of the scene.
         seed: of the scene.
+        texts: of the scene.
         policy: name.
         oracle: it knows what no controller can.
         emitted: tokens of each track.
@@ -75,6 +78,7 @@ class ComparisonRow:
     world: str
     regime: str
     seed: int
+    texts: int
     policy: str
     oracle: bool
     emitted: tuple[int, ...]
@@ -104,6 +108,7 @@ def policy_row(name: str, policy: HorizonPolicy, scene: Scene) -> ComparisonRow:
         world=scene.world,
         regime=scene.regime,
         seed=scene.seed,
+        texts=scene.texts,
         policy=name,
         oracle=False,
         emitted=tuple(np.bincount(run.tracks, run.emitted, len(tracks)).astype(int).tolist()),
@@ -140,6 +145,7 @@ def oracle_rows(scene: Scene) -> Iterator[ComparisonRow]:
                 world=scene.world,
                 regime=scene.regime,
                 seed=scene.seed,
+                texts=scene.texts,
                 policy=found.name if name == "best fixed" else name,
                 oracle=True,
                 emitted=found.emitted,

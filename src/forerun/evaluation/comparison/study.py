@@ -42,6 +42,7 @@ def simulated_scenes(
                 world=world_name,
                 regime=regime_name,
                 seed=seed,
+                texts=seed,
                 tracks=tracks,
                 costs=costs,
                 shifts=world.shifts(num_tokens),
@@ -71,6 +72,7 @@ def recorded_scenes(recording: Recording, kinds: Sequence[str], *, seeds: int) -
                     world=f"temperature {temperature:g}",
                     regime=kind,
                     seed=seed,
+                    texts=0,
                     tracks=own if survivals is None else tuple(map(_estimated, own, survivals)),
                     costs=recorded_costs(recording.header, kind),
                 )

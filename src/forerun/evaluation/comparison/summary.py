@@ -19,7 +19,7 @@ def summarise(rows: Sequence[ComparisonRow]) -> list[dict[str, Any]]:
     """One entry for each world and regime, controllers and oracles fastest first.
 
     Intervals are bootstraps over answers, pairs of the same answer for the shares: texts, and on simulated worlds their
-    luck, are the same for all.
+    luck, are the same for all. Seeds that change the coins only (recorded texts) are summed up answer by answer first.
     """
     scenes: defaultdict[tuple[str, str], list[ComparisonRow]] = defaultdict(list)
     for row in rows:
@@ -51,11 +51,12 @@ def _entry(name: str, rows: list[ComparisonRow], reference: list[ComparisonRow])
     regrets = [row.mean_regret for row in rows if row.mean_regret is not None]
     horizons = [row.mean_horizon for row in rows if row.mean_horizon is not None]
     names = sorted({row.policy for row in rows})
+    answers = _by_answer(rows, settled=False)
     return {
         "policy": name if names == [name] else " / ".join(names),
         "oracle": rows[0].oracle,
         "tokens_per_second": asdict(
-            speed([n for row in rows for n in row.emitted], [n for row in rows for n in row.seconds], seed=0)
+            speed([tokens for tokens, _ in answers.values()], [seconds for _, seconds in answers.values()], seed=0)
         ),
         "share": throughput_ratio(rows, reference),
         "share_after_5000_rounds": None if rows[0].oracle else throughput_ratio(rows, reference, settled=True),
@@ -80,18 +81,25 @@ def throughput_ratio(
         reference: of another.
         settled: only answers that begin after 5,000 rounds.
     """
-    of_seed = {row.seed: row for row in reference}
-    pairs = []
-    for row in rows:
-        first = row.settled if settled else 0
-        if first is None:
-            continue
-        other = of_seed[row.seed]
-        pairs += [
-            SpeedPair(tokens=tokens, seconds=seconds, baseline_tokens=base_tokens, baseline_seconds=base_seconds)
-            for tokens, seconds, base_tokens, base_seconds in list(
-                zip(row.emitted, row.seconds, other.emitted, other.seconds, strict=True)
-            )[first:]
-        ]
+    own, other = _by_answer(rows, settled=settled), _by_answer(reference, settled=False)
+    pairs = [
+        SpeedPair(tokens=tokens, seconds=seconds, baseline_tokens=other[answer][0], baseline_seconds=other[answer][1])
+        for answer, (tokens, seconds) in own.items()
+    ]
     ratio = speed_ratio(pairs, seed=0)
     return None if ratio is None else asdict(ratio)
+
+
+def _by_answer(rows: Sequence[ComparisonRow], *, settled: bool) -> dict[tuple[int, int], tuple[int, float]]:
+    """Tokens and seconds of each answer, all seeds of the same texts together: other coins are no other answers."""
+    of_texts: defaultdict[int, list[ComparisonRow]] = defaultdict(list)
+    for row in rows:
+        of_texts[row.texts].append(row)
+    found = {}
+    for texts, own in of_texts.items():
+        starts = [row.settled if settled else 0 for row in own]
+        first = max((start for start in starts if start is not None), default=None)
+        if first is not None and None not in starts:
+            for answer in range(first, len(own[0].emitted)):
+                found[texts, answer] = sum(row.emitted[answer] for row in own), sum(row.seconds[answer] for row in own)
+    return found
