@@ -149,6 +149,20 @@ def test_a_node_without_a_law_gets_no_children(candidates: Candidates) -> None:
     assert (len(nothing), nothing.cut_short) == (0, True)
 
 
+@pytest.mark.parametrize("candidates", Candidates)
+def test_a_tree_that_is_asked_for_is_the_one_of_that_branching(candidates: Candidates) -> None:
+    """More or fewer children than the drafter's own shape; a group is never larger than the vocabulary."""
+    own = drafter_of(candidates, branching=(1, 9 - VOCAB, 2))
+    numbers, processing = uniforms(99), Processing(PLAIN, [*IDS, LAST])
+    for branching in ((2, 3), (VOCAB, 1), (1,)):
+        asked = started(own).propose_tree(LAST, len(branching), processing, uniforms=numbers, branching=branching)
+        fixed = drafter_of(candidates, branching=branching)
+        plain = started(fixed).propose_tree(LAST, len(branching), processing, uniforms=numbers)
+        assert (asked.paths, asked.parents) == (plain.paths, plain.parents)
+    wide = started(own).propose_tree(LAST, 1, processing, uniforms=numbers, branching=(VOCAB + 2,))
+    assert len(wide) == (VOCAB + 2 if candidates is Candidates.WITH_REPLACEMENT else VOCAB)
+
+
 def test_its_limits_are_the_small_models() -> None:
     drafter = DraftModelTree(random_table(2, vocab_size=VOCAB, max_positions=9), TARGET, branching=(2,))
     assert (drafter.max_positions, drafter.max_horizon, drafter.captured_layers) == (9, 1, ())

@@ -59,10 +59,16 @@ def started(drafter: Eagle3Tree) -> Eagle3TreeSession:
 
 
 def propose(
-    session: Eagle3TreeSession, *, depth: int = DEPTH, last: int = LAST, params: SamplingParams = PLAIN
+    session: Eagle3TreeSession,
+    *,
+    depth: int = DEPTH,
+    last: int = LAST,
+    params: SamplingParams = PLAIN,
+    branching: tuple[int, ...] | None = None,
 ) -> TreeProposal:
     numbers = torch.rand(99, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-    return session.propose_tree(last, depth, Processing(params, [*IDS.tolist(), last]), uniforms=numbers)
+    processing = Processing(params, [*IDS.tolist(), last])
+    return session.propose_tree(last, depth, processing, uniforms=numbers, branching=branching)
 
 
 def chain_law(kind: str, path: Sequence[int]) -> Float[Tensor, " vocab"]:
@@ -136,6 +142,24 @@ def test_drawn_siblings_come_with_the_law_of_their_path(kind: str) -> None:
             assert parent == max(probs, key=probs.__getitem__)
 
 
+@pytest.mark.parametrize("candidates", [Candidates.DETERMINISTIC, Candidates.WITHOUT_REPLACEMENT])
+def test_a_tree_that_is_asked_for_is_drawn(candidates: Candidates) -> None:
+    """Every node of a level has as many children, the most probable ones or draws from the law of their path.
+
+    Catches a shape that is cut to the drafter's own budget, ranked, or drawn for another level.
+    """
+    proposal = propose(started(tree_of(candidates=candidates)), depth=3, branching=(2, 1, 13))
+    assert [len(path) for path in proposal.paths] == [1] * 2 + [2] * 2 + [3] * 2 * VOCAB
+    for parent, siblings in proposal.children.items():
+        path = () if parent < 0 else proposal.paths[parent]
+        law = chain_law("eagle3", path)
+        if proposal.law is not None:
+            found = proposal.law.rows(siblings[0], siblings[0] + 1).dense()[0]
+            torch.testing.assert_close(found, law, rtol=0, atol=CLOSE)
+        else:
+            assert proposal.token_ids[list(siblings)].tolist() == law.topk(len(siblings)).indices.tolist()
+
+
 def test_proposing_changes_nothing() -> None:
     """Catches branches that stay in the context although they may be rejected."""
     session = started(tree_of())
@@ -150,7 +174,7 @@ def test_greedy_ids_are_those_of_plain_decoding(candidates: Candidates) -> None:
     """Float64, with rounds without drafts and of smaller depths in between; the bookkeeping after every round."""
     params = SamplingParams(temperature=0.0)
     generation = generate(
-        target(), IDS.tolist(), drafter=tree_of(candidates=candidates), horizon=Forced([4, 0, 2, 4, 1]),
+        target(), IDS.tolist(), drafter=tree_of(candidates=candidates), horizon=Forced([4, 0, (2, 1, 3), 4, (3,)]),
         sampling=params, max_new_tokens=30,
     )  # fmt: skip
     records = run_in_step(generation)

@@ -57,6 +57,7 @@ class Stopping(HorizonPolicy):
         self.feedback: list[RoundFeedback] = []
 
     name = "stopping"
+    ends_drafts = True
 
     @property
     def exact(self) -> bool:
@@ -132,4 +133,4 @@ def test_trees_are_not_chains() -> None:
     target = random_table(4, vocab_size=VOCAB, order=2)
     tree = GuessingTree(lambda token: (token, (token + 1) % VOCAB), vocab_size=VOCAB)
     with pytest.raises(ForerunError, match="stopping ends chains"):
-        _ = generate(target, [1, 0], max_new_tokens=9, horizon=Stopping(Below(0.3)), drafter=tree).token_ids
+        generate(target, [1, 0], max_new_tokens=9, horizon=Stopping(Below(0.3)), drafter=tree)

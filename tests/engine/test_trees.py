@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from forerun.distributions import SamplingParams
-from forerun.drafters import DraftModelTree
+from forerun.drafters import DraftModelTree, PromptLookup
 from forerun.engine import Finish, generate, generate_batch
-from forerun.horizons import AMTP
+from forerun.errors import ForerunError
+from forerun.horizons import AMTP, HorizonPolicy, TreeAMTP, num_nodes
 from forerun.models import TransformersTarget, load_target, tiny_target
 from forerun.verification import Candidates, TargetOnly, TreeAgreement, TreeRule, TreeTokenLevel
 from tests.engine.test_greedy import run_in_step
@@ -74,25 +75,35 @@ def test_every_branch_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("candidates", "rule", "params"),
+    ("candidates", "rule", "params", "policy"),
     [
-        (Candidates.DETERMINISTIC, TreeTokenLevel(), SamplingParams()),
-        (Candidates.WITH_REPLACEMENT, TreeTokenLevel(), SamplingParams(temperature=0.8)),
-        (Candidates.WITHOUT_REPLACEMENT, TreeTokenLevel(), SamplingParams(top_p=0.9)),
-        pytest.param(Candidates.WITHOUT_REPLACEMENT, TargetOnly(), SamplingParams(), marks=pytest.mark.slow),
-        pytest.param(Candidates.WITHOUT_REPLACEMENT, TreeAgreement(), SamplingParams(top_k=3), marks=pytest.mark.slow),
+        (Candidates.DETERMINISTIC, TreeTokenLevel(), SamplingParams(), AMTP(epsilon=0.3)),
+        (Candidates.WITH_REPLACEMENT, TreeTokenLevel(), SamplingParams(temperature=0.8), TreeAMTP(max_nodes=6)),
+        (Candidates.WITHOUT_REPLACEMENT, TreeTokenLevel(), SamplingParams(top_p=0.9), TreeAMTP(max_nodes=6)),
+        pytest.param(
+            Candidates.WITHOUT_REPLACEMENT, TargetOnly(), SamplingParams(), AMTP(epsilon=0.3), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            Candidates.WITHOUT_REPLACEMENT,
+            TreeAgreement(),
+            SamplingParams(top_k=3),
+            AMTP(epsilon=0.3),
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["top-k", "independent", "distinct", "distinct, target-only", "distinct, agreement"],
+    ids=["top-k", "independent, shaped", "distinct, shaped", "distinct, target-only", "distinct, agreement"],
 )
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_answers_have_the_targets_law(candidates: Candidates, rule: TreeRule, params: SamplingParams) -> None:
-    """Chi-square; catches rows of the wrong node, shared numbers, and a feedback that lets a horizon look ahead."""
+def test_answers_have_the_targets_law(
+    candidates: Candidates, rule: TreeRule, params: SamplingParams, policy: HorizonPolicy
+) -> None:
+    """Chi-square; catches rows of the wrong node, shared numbers, and a feedback that lets a policy look ahead."""
     small = random_table(12, vocab_size=VOCAB, order=2)
     generation = generate(
         TARGET,
         [1],
         drafter=DraftModelTree(small, TARGET, branching=(2, 2), candidates=candidates),
-        horizon=Clocked(AMTP(epsilon=0.3)),
+        horizon=Clocked(policy),
         sampling=params,
         max_new_tokens=TOKENS,
         seed=SEED,
@@ -101,6 +112,30 @@ def test_answers_have_the_targets_law(candidates: Candidates, rule: TreeRule, pa
     values = p_values(generation, TARGET, params)
     assert min(values.values()) > ALPHA / VOCAB, values
     assert 0 < generation.totals.accepted < generation.totals.drafted
+
+
+def test_the_chosen_shape_is_drawn_and_told() -> None:
+    """Catches a shape that the drafter keeps to itself, and feedback about depths that the path never reached."""
+    target = tiny_target()
+    shapes = [(2, 3), (), (5,), (1, 1, 2), (64, 1, 1)]
+    policy = Forced(shapes)
+    drafter = DraftModelTree(disturbed(target, 0.3), target, branching=(9, 9, 9))
+    generation = generate(target, PROMPT, drafter=drafter, horizon=policy, sampling=GREEDY, max_new_tokens=40)
+    records = run_in_step(generation)
+    assert generation.token_ids == fresh_greedy(target, PROMPT, 40)[len(PROMPT) :]
+    for record, told, shape in zip(records[:-3], policy.feedback, shapes * 9, strict=False):
+        assert (record.drafted, record.depth, told.tree_depth or 0) == (num_nodes(shape), len(shape), len(shape))
+        tried = min(record.accepted + 1, len(shape))
+        assert told.accept_probabilities == (1.0,) * record.accepted + (0.0,) * (tried - record.accepted)
+        assert len(told.overlaps) == tried and told.verify_width == 1 + record.drafted
+    assert {min(record.accepted, 2) for record in records} == {0, 1, 2}
+
+
+def test_policies_and_drafters_that_do_not_fit_are_refused() -> None:
+    """Before anything runs: a policy that shapes trees over a drafter of chains."""
+    target = tiny_target()
+    with pytest.raises(ForerunError, match="tree-amtp-9 chooses the shapes of trees and prompt-lookup drafts chains"):
+        generate(target, PROMPT, drafter=PromptLookup(target.vocab_size), horizon=TreeAMTP(max_nodes=9))
 
 
 def test_a_stop_inside_an_accepted_path_ends_the_answer() -> None:

@@ -5,7 +5,7 @@ products, each right to about 1e-15.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
@@ -22,13 +22,14 @@ from forerun.verification import (
     target_only,
 )
 from forerun.verification.descent import descend
-from tests.exactness.enumerate import chain_law, distance, marginal
+from tests.exactness.enumerate import Tokens, chain_law, distance, marginal
 from tests.exactness.mutation import mutated
 from tests.exactness.tables import constant, plain_model, processed, random_logits
 from tests.exactness.trees import (
     Branching,
     FunctionTreeRule,
     Shapes,
+    TreeRound,
     Trees,
     always_shape,
     tree_generation_law,
@@ -116,17 +117,21 @@ def test_rules_without_a_draft_law_take_any_candidates(rule: TreeRule, candidate
     assert missed_by(rule, candidates, always_shape(2), 2) <= TOLERANCE
 
 
-def _after_feedback(_: object, shown: tuple[float, ...] | None) -> dict[Branching, float]:
+def _after_feedback(_: Tokens, told: Hashable) -> dict[Branching, float]:
     """A coin at first; then by what verification said about children that may have been discarded."""
-    if shown is None:
+    if not isinstance(told, float):
         return {(): 0.25, (2,): 0.75}
-    return {(2, 1): 1.0} if sum(shown) > 0.8 else {(1,): 0.5, (): 0.5}
+    return {(2, 1): 1.0} if told > 0.8 else {(1,): 0.5, (): 0.5}
+
+
+def _shown(_: Hashable, told: TreeRound) -> float:
+    return float(told.outcome.accept_probabilities.sum() + told.outcome.overlaps.sum())
 
 
 @pytest.mark.parametrize("candidates", Candidates)
 def test_shapes_may_depend_on_past_rounds(candidates: Candidates) -> None:
     """Depth and width chosen before drafting from all that past rounds have shown, rounds without drafts in between."""
-    assert missed_by(TreeTokenLevel(), candidates, Shapes(_after_feedback, remember=True), 2) <= TOLERANCE
+    assert missed_by(TreeTokenLevel(), candidates, Shapes(_after_feedback, remember=_shown), 2) <= TOLERANCE
 
 
 PROCESSING: dict[str, tuple[SamplingParams, SamplingParams]] = {

@@ -23,17 +23,38 @@ Branching = tuple[int, ...]
 """Children of every node, depth by depth."""
 
 
+Nodes = tuple[tuple[int, int], ...]
+"""(parent, token) of each node."""
+
+
+@dataclass(frozen=True)
+class TreeRound:
+    """What a policy is told after a round; accept probabilities and overlaps of all depths that were tried."""
+
+    context: Tokens
+    branching: Branching
+    outcome: TreeOutcome
+
+
+def _forget(_: Hashable, __: TreeRound) -> Hashable:
+    return None
+
+
 @dataclass(frozen=True)
 class Shapes:
     """How the shapes of trees come about.
 
     Attributes:
-        policy: Probabilities of the shapes, from the context and from what the last round showed.
-        remember: Whether anything is remembered; without, far fewer cases are to be told apart.
+        policy: Probabilities of the shapes, from the context and from what is remembered.
+        memory: What the policy knows in the first round.
+        remember: How it learns from a round. Nothing by default: far fewer cases are then to be told apart.
+        cut: Illegal for drawn siblings, here for the negative control: a smaller shape, after a look at the tree.
     """
 
-    policy: Callable[[Tokens, tuple[float, ...] | None], Mapping[Branching, float]]
-    remember: bool = False
+    policy: Callable[[Tokens, Hashable], Mapping[Branching, float]]
+    memory: Hashable = None
+    remember: Callable[[Hashable, TreeRound], Hashable] = _forget
+    cut: Callable[[Tokens, Nodes], Branching] | None = None
 
 
 def always_shape(*branching: int) -> Shapes:
@@ -67,32 +88,39 @@ def tree_generation_law(
     end = len(prompt) + num_tokens
 
     @cache
-    def rest(context: Tokens, memory: tuple[float, ...] | None) -> dict[Tokens, float]:
+    def rest(context: Tokens, memory: Hashable) -> dict[Tokens, float]:
         if len(context) >= end:
             return {context[len(prompt) : end]: 1.0}
         law: defaultdict[Tokens, float] = defaultdict(float)
         for branching, shape_weight in shapes.policy(context, memory).items():
-            for proposal, outcome, weight in verified(trees, rule, branching, context):
+            for proposal, outcome, weight in verified(trees, rule, branching, context, shapes.cut):
                 accepted = proposal.paths[outcome.path[-1]] if outcome.path else ()
-                shown = (*outcome.accept_probabilities.tolist(), *outcome.overlaps.tolist())
+                over = len(context) + len(accepted) + 1 >= end  # nothing is asked any more
+                remembered = None if over else shapes.remember(memory, TreeRound(context, branching, outcome))
                 for token, token_weight in draws(outcome.emission, FINE):
-                    after = rest((*context, *accepted, token), shown if shapes.remember else None)
+                    after = rest((*context, *accepted, token), remembered)
                     joint = shape_weight * weight * token_weight
                     for output, tail_weight in after.items():
                         law[output] += joint * tail_weight
         return law
 
-    return rest(prompt, None)
+    return rest(prompt, shapes.memory)
 
 
 _OUTCOMES: dict[Hashable, list[tuple[TreeProposal, TreeOutcome, float]]] = {}
 
 
 def verified(
-    trees: Trees, rule: TreeRule, branching: Branching, context: Tokens
+    trees: Trees,
+    rule: TreeRule,
+    branching: Branching,
+    context: Tokens,
+    cut: Callable[[Tokens, Nodes], Branching] | None = None,
 ) -> Iterator[tuple[TreeProposal, TreeOutcome, float]]:
     """Every tree that can be drawn after the context, with every outcome, and the joint probability."""
     for nodes, tree_weight in drawn(trees, branching, context):
+        if cut is not None:
+            nodes = pruned(nodes, cut(context, nodes))
         paths = tuple(path_to(nodes, node) for node in range(len(nodes)))
         target = tuple(trees.target(context + path) for path in ((), *paths))
         draft = tuple(trees.draft(context + path[:-1]) for path in paths)
@@ -104,8 +132,17 @@ def verified(
             yield proposal, outcome, tree_weight * weight
 
 
-Nodes = tuple[tuple[int, int], ...]
-"""(parent, token) of each node."""
+def pruned(nodes: Nodes, branching: Branching) -> Nodes:
+    """The eldest children of each node, as many as a smaller shape has."""
+    kept: dict[int, int] = {-1: -1}
+    found: list[tuple[int, int]] = []
+    for node, (parent, token) in enumerate(nodes):
+        depth = len(path_to(nodes, node))
+        elders = sum(other == parent for other, _ in nodes[:node])
+        if parent in kept and depth <= len(branching) and elders < branching[depth - 1]:
+            kept[node] = len(found)
+            found.append((kept[parent], token))
+    return tuple(found)
 
 
 def drawn(trees: Trees, branching: Branching, context: Tokens) -> Iterator[tuple[Nodes, float]]:

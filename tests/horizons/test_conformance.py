@@ -7,7 +7,7 @@ import pytest
 
 import forerun.horizons.rivals  # noqa: F401  (its classes must exist before they are looked for)
 from forerun.errors import ForerunError
-from forerun.horizons import Choice, FixedHorizon, HorizonPolicy, Seat
+from forerun.horizons import Choice, FixedHorizon, HorizonPolicy, Seat, TreeAMTP
 from forerun.recipes import HORIZONS
 from tests.support.rounds import TABLE, World, context, feedback, play
 
@@ -31,10 +31,11 @@ def choices(policy: HorizonPolicy, rounds: int, seed: int) -> list[Choice]:
 def test_every_policy_has_a_name() -> None:
     """Catches a policy that nobody can ask for, and one that calls itself by another name in records.
 
-    A seat takes its name from the joint policy of a batch, and is tested with it.
+    A seat takes its name from the joint policy of a batch, and is tested with it. TreeAMTP needs a budget, drafts trees
+    only and has tests of its own.
     """
     made = {name: maker(None) for name, maker in HORIZONS.items()}
-    assert {type(policy) for policy in made.values()} | {FixedHorizon, Seat} == set(policy_classes())
+    assert {type(policy) for policy in made.values()} | {FixedHorizon, Seat, TreeAMTP} == set(policy_classes())
     assert {name: policy.name for name, policy in made.items()} == {name: name for name in made}
     assert {name for name, policy in made.items() if not policy.exact} == {
         "dspark-same-round", "sampled-probability-cut",

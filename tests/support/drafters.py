@@ -172,9 +172,15 @@ class GuessingTreeSession(TreeDrafterSession):
         self._length += len(token_ids)
 
     def propose_tree(
-        self, last_token: int, depth: int, processing: Processing, *, uniforms: Float[Tensor, " nodes"]
+        self,
+        last_token: int,
+        depth: int,
+        processing: Processing,
+        *,
+        uniforms: Float[Tensor, " nodes"],
+        branching: tuple[int, ...] | None = None,
     ) -> TreeProposal:
-        """The full tree."""
+        """The full tree, whatever is asked for."""
         tokens: list[int] = []
         parents: list[int] = []
         level = [(-1, last_token)]

@@ -9,9 +9,9 @@ from forerun.horizons import Choice, HorizonPolicy, RoundContext, RoundFeedback
 
 @final
 class Forced(HorizonPolicy):
-    """Goes through a list of horizons, again and again, and keeps every feedback."""
+    """Goes through a list of horizons, or branchings of trees, again and again, and keeps every feedback."""
 
-    def __init__(self, horizons: Sequence[int]) -> None:
+    def __init__(self, horizons: Sequence[int | tuple[int, ...]]) -> None:
         """Starts at the first."""
         self.horizons = tuple(horizons)
         self.feedback: list[RoundFeedback] = []
@@ -21,10 +21,12 @@ class Forced(HorizonPolicy):
 
     def propose(self, context: RoundContext, *, uniform: float) -> Choice:
         """The next one, as far as the limit allows."""
-        horizon = min(self.horizons[len(self.contexts) % len(self.horizons)], context.limit)
+        forced = self.horizons[len(self.contexts) % len(self.horizons)]
+        branching = None if isinstance(forced, int) else forced[: context.limit]
+        horizon = min(forced if isinstance(forced, int) else len(forced), context.limit)
         self.contexts.append(context)
         drafted = (1.0,) * horizon + (0.0,) * (context.limit - horizon)
-        return Choice(horizon=horizon, planned=horizon, explored=False, propensities=drafted)
+        return Choice(horizon=horizon, planned=horizon, explored=False, propensities=drafted, branching=branching)
 
     def observe(self, feedback: RoundFeedback) -> None:
         """Remembers."""
@@ -50,8 +52,16 @@ class Clocked(HorizonPolicy):
         return self.inner.propose(context, uniform=uniform)
 
     def observe(self, feedback: RoundFeedback) -> None:
-        """A round costs one second and a fifth for each draft."""
-        self.inner.observe(replace(feedback, seconds=1.0 + 0.2 * feedback.drafted))
+        """A round costs one second and a fifth for each draft, of which a tenth for drafting it."""
+        drafting, width = 0.1 * feedback.depth, feedback.verify_width or 1
+        self.inner.observe(
+            replace(
+                feedback,
+                seconds=1.0 + 0.2 * feedback.drafted,
+                draft_seconds=drafting,
+                verify_seconds=0.9 + 0.02 * width,
+            )
+        )
 
     def clone(self) -> "Clocked":
         """A clone of the other."""

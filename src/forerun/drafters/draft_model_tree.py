@@ -23,7 +23,7 @@ from forerun.verification import Candidates, TreeProposal
 
 @final
 class DraftModelTree(TreeDrafter):
-    """A small model that drafts a tree of fixed shape, depth by depth.
+    """A small model that drafts trees depth by depth: of one shape, or of the shape that each round asks for.
 
     Deterministic candidates are the small model's most probable tokens; they cost no draft law and are what a greedy
     target wants. Sampled candidates reach the target's law more often at higher temperatures, and without replacement
@@ -32,7 +32,8 @@ class DraftModelTree(TreeDrafter):
     Args:
         model: the small model.
         target: the model it drafts for; both must share one tokenizer.
-        branching: children of every node at depth 1, 2 and so on; a round of a smaller depth takes the first ones.
+        branching: children of every node at depth 1, 2 and so on; a round of a smaller depth takes the first ones, and
+            a horizon policy that shapes trees chooses others of at most this depth.
         candidates: how siblings are chosen.
         vocabulary: the part of the vocabulary that is drafted, see ``DraftModel``.
 
@@ -105,7 +106,13 @@ class DraftModelTreeSession(TreeDrafterSession):
         self._reader.extend(token_ids)
 
     def propose_tree(
-        self, last_token: int, depth: int, processing: Processing, *, uniforms: Float64[Tensor, " nodes"]
+        self,
+        last_token: int,
+        depth: int,
+        processing: Processing,
+        *,
+        uniforms: Float64[Tensor, " nodes"],
+        branching: tuple[int, ...] | None = None,
     ) -> TreeProposal:
         """See :class:`TreeDrafterSession`; number i draws node i.
 
@@ -115,8 +122,9 @@ class DraftModelTreeSession(TreeDrafterSession):
         committed = self.length
         logits = self._reader.read_up_to(last_token)
         tree = GrowingTree(self._drafter.candidates)
-        tree.grow(tree.leaves, logits, self._drafter.branching[:1], processing, uniforms)
-        for count in self._drafter.branching[1:depth]:
+        first, *deeper = (self._drafter.branching if branching is None else branching)[:depth]
+        tree.grow(tree.leaves, logits, [first], processing, uniforms)
+        for count in deeper:
             if not tree.leaves:
                 break
             self._reader.back_to(committed + 1)

@@ -10,6 +10,9 @@ penalties or a grammar, it is the processed law that says what the target will t
 
 Drawn candidates may not be dropped for what they are, so there the nodes are shared out before they are drawn: each
 level gets the same number, in groups of siblings behind the most probable paths of the level before.
+
+A round may also ask for a tree by the children of its nodes, depth by depth. Then every node of a level has the same
+number of children, and nothing is ranked or dropped.
 """
 
 from __future__ import annotations
@@ -143,17 +146,27 @@ class Eagle3TreeSession(TreeDrafterSession):
 
     @torch.inference_mode()
     def propose_tree(
-        self, last_token: int, depth: int, processing: Processing, *, uniforms: Float64[Tensor, " nodes"]
+        self,
+        last_token: int,
+        depth: int,
+        processing: Processing,
+        *,
+        uniforms: Float64[Tensor, " nodes"],
+        branching: tuple[int, ...] | None = None,
     ) -> TreeProposal:
-        """See :class:`TreeDrafterSession`. One pass of the network for each depth, over the nodes that get children."""
+        """See :class:`TreeDrafterSession`. One pass of the network for each depth, over the nodes that get children.
+
+        In a tree that is asked for all nodes get children, so there is nothing to rank.
+        """
         drafter, context = self._drafter, self._context
         tree = GrowingTree(drafter.candidates)
         logits, hidden = context.begin(last_token)
-        tree.grow([ROOT], drafter.drafter.vocabulary.spread(logits), drafter.family_sizes(0), processing, uniforms)
+        sizes = drafter.family_sizes(0) if branching is None else [branching[0]]
+        tree.grow([ROOT], drafter.drafter.vocabulary.spread(logits), sizes, processing, uniforms)
         fed_back = {ROOT: hidden[0]}  # of every node with children, what its children get in place of g
         sight = _Sight(context, drafter.network.config.layer.window)
         for level in range(1, depth):
-            sizes = drafter.family_sizes(level)
+            sizes = drafter.family_sizes(level) if branching is None else [branching[level]] * len(tree.leaves)
             chosen = tree.best(tree.leaves, len(sizes))
             if not chosen:
                 break
@@ -166,7 +179,8 @@ class Eagle3TreeSession(TreeDrafterSession):
             )
             fed_back |= dict(zip(chosen, hidden, strict=True))
             tree.grow(chosen, drafter.drafter.vocabulary.spread(logits), sizes, processing, uniforms)
-        chosen_only = drafter.num_nodes if drafter.candidates is Candidates.DETERMINISTIC else None
+        ranked = branching is None and drafter.candidates is Candidates.DETERMINISTIC
+        chosen_only = drafter.num_nodes if ranked else None
         return tree.proposal(drafter.drafter.config.target_vocab_size, num_nodes=chosen_only)
 
 

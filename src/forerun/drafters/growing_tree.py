@@ -105,9 +105,9 @@ def most_probable(law: Law, logits: Float[Tensor, " vocab"], count: int) -> list
     """
     if isinstance(law, PointLaw):
         first = int(law.token_ids)
-        others = logits.index_fill(-1, law.token_ids, -math.inf).topk(count - 1)
+        others = logits.index_fill(-1, law.token_ids, -math.inf).topk(min(count, law.vocab_size) - 1)
         return [first, *others.indices[others.values > -math.inf].tolist()]
-    probs, token_ids = law.dense()[0].topk(count)
+    probs, token_ids = law.dense()[0].topk(min(count, law.vocab_size))
     return token_ids[probs > 0.0].tolist()
 
 

@@ -17,7 +17,13 @@ class TreeDrafterSession(ProposerSession):
 
     @abstractmethod
     def propose_tree(
-        self, last_token: int, depth: int, processing: Processing, *, uniforms: Float[Tensor, " nodes"]
+        self,
+        last_token: int,
+        depth: int,
+        processing: Processing,
+        *,
+        uniforms: Float[Tensor, " nodes"],
+        branching: tuple[int, ...] | None = None,
     ) -> TreeProposal:
         """Draft a tree of at most ``depth`` tokens in a row after ``last_token``.
 
@@ -26,7 +32,9 @@ class TreeDrafterSession(ProposerSession):
             depth: at least 1 and at most the drafter's maximum. A shallower tree may come back; how much of it is
                 missing must not depend on the tokens that are left out.
             processing: of draft logits; the proposal carries the processed law.
-            uniforms: one in [0, 1) for each node of the largest tree of this depth.
+            uniforms: one in [0, 1) for each node of the tree that is asked for, or of the largest of this depth.
+            branching: children of every node at depth 1, 2, ..., ``depth``: this very tree, wherever laws have so many
+                tokens. ``None`` leaves the shape to the drafter.
         """
 
 

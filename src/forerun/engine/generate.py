@@ -242,12 +242,24 @@ def _policy(horizon: int | HorizonPolicy | None, drafter: Drafter | TreeDrafter 
     if horizon is None:
         return FixedHorizon(0) if drafter is None else AMTP()
     if isinstance(horizon, HorizonPolicy):
+        _check_kind(horizon, drafter)
         return horizon
     if horizon > 0 and drafter is None:
         raise ForerunError(f"horizon {horizon} needs a drafter; give one, or horizon 0")
     if drafter is not None and horizon > drafter.max_horizon:
         raise ForerunError(f"horizon {horizon} is above the {drafter.max_horizon} tokens that {drafter.name} can draft")
     return FixedHorizon(horizon)
+
+
+def _check_kind(policy: HorizonPolicy, drafter: Drafter | TreeDrafter | None) -> None:
+    if isinstance(drafter, TreeDrafter) and policy.ends_drafts:
+        raise ForerunError(
+            f"{policy.name} ends chains while they are drawn and {drafter.name} drafts trees; take another policy"
+        )
+    if isinstance(drafter, Drafter) and policy.shapes_trees:
+        raise ForerunError(
+            f"{policy.name} chooses the shapes of trees and {drafter.name} drafts chains; take another policy"
+        )
 
 
 def _rule(

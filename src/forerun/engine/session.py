@@ -29,7 +29,7 @@ from forerun.engine.request import Request
 from forerun.engine.signals import Signals
 from forerun.engine.stop_rule import RuleStop
 from forerun.errors import ForerunError
-from forerun.horizons import Choice, DrawnToken, RoundContext, RoundFeedback
+from forerun.horizons import Choice, DrawnToken, RoundContext, RoundFeedback, num_nodes
 from forerun.models import Block, TargetCache, TargetStep
 from forerun.verification import Rule, TreeRule
 
@@ -148,7 +148,7 @@ class Session:
         started = time.perf_counter()
         assert 0 <= choice.horizon <= context.limit, f"{self.request.policy.name} went above the round's limit"
         stop = None if choice.stop is None else RuleStop(choice.stop)
-        draft = self._draft(choice.horizon, len(self._committed), stop)
+        draft = self._draft(choice, len(self._committed), stop)
         inputs = draft.inputs(self._committed[-1])
         block = Block(cache=self.cache, token_ids=inputs, parents=draft.parents)
         block, riders = self._with_riders(block, chain=len(inputs))
@@ -213,6 +213,7 @@ class Session:
             verify_seconds=pass_seconds,
             verify_width=pass_width,
             drawn=plan.drawn,
+            tree_depth=None if draft.parents is None else draft.depth,
         )
         request.policy.observe(feedback)
         record = RoundRecord(
@@ -280,8 +281,8 @@ class Session:
         token_ids, parents = riders.behind(block.token_ids)
         return Block(cache=block.cache, token_ids=token_ids, parents=parents), riders.counts
 
-    def _draft(self, horizon: int, position: int, stop: DraftStop | None) -> Draft:
-        request, proposer = self.request, self._proposer
+    def _draft(self, choice: Choice, position: int, stop: DraftStop | None) -> Draft:
+        request, proposer, horizon = self.request, self._proposer, choice.horizon
         if horizon == 0 or proposer is None:
             return no_draft(request.target.vocab_size)
         assert request.drafter is not None
@@ -297,13 +298,12 @@ class Session:
             case TreeDrafterSession():
                 assert isinstance(request.rule, TreeRule)
                 assert isinstance(request.drafter, TreeDrafter)
-                if stop is not None:
-                    raise ForerunError(
-                        f"{request.policy.name} ends chains while they are drawn and {request.drafter.name} drafts "
-                        "trees; take another horizon policy"
-                    )
-                uniforms = request.streams.uniforms(Purpose.DRAFT, position, request.drafter.max_nodes(horizon))
-                tree = proposer.propose_tree(last_token, horizon, self._processing, uniforms=uniforms)
+                branching = choice.branching
+                nodes = request.drafter.max_nodes(horizon) if branching is None else num_nodes(branching)
+                uniforms = request.streams.uniforms(Purpose.DRAFT, position, nodes)
+                tree = proposer.propose_tree(
+                    last_token, horizon, self._processing, uniforms=uniforms, branching=branching
+                )
                 draft = TreeDraft(tree, request.rule)
             case _:
                 assert_never(proposer)

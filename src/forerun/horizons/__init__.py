@@ -26,7 +26,8 @@ from forerun.horizons.signals import Signal, TokenClass
 from forerun.horizons.stop import DraftStatistics, DrawnToken, StopRule
 from forerun.horizons.survival import Plan, best_horizon, gains, survivals
 from forerun.horizons.survival_learner import DirectSurvival
-from forerun.horizons.tree_shape import TreeShape, best_tree
+from forerun.horizons.tree_amtp import TreeAMTP
+from forerun.horizons.tree_shape import TreeShape, best_shape, best_tree, num_nodes
 
 __all__ = [
     "AMTP",
@@ -64,11 +65,14 @@ __all__ = [
     "Signal",
     "StopRule",
     "TokenClass",
+    "TreeAMTP",
     "TreeShape",
     "best_horizon",
+    "best_shape",
     "best_tree",
     "bucketed",
     "gains",
+    "num_nodes",
     "ragged",
     "read_costs",
     "survivals",

@@ -82,6 +82,7 @@ class Choice:
         ratio_horizon: what the objective G / C would plan; None where the policy has no such objective.
         renewal_horizon: what the objective G - lambda C would plan; None likewise.
         stop: may end the draft before the horizon; None drafts the whole horizon.
+        branching: of a tree, the children of every node at depth 1..horizon; None leaves the shape to the drafter.
     """
 
     horizon: int
@@ -93,6 +94,7 @@ class Choice:
     ratio_horizon: int | None = None
     renewal_horizon: int | None = None
     stop: StopRule | None = None
+    branching: tuple[int, ...] | None = None
 
 
 @final
@@ -101,7 +103,8 @@ class RoundFeedback:
     """What verification showed about one round.
 
     A draft may have fewer tokens than `choice.horizon`: a lookup finds a short match, a stop ends it. The two
-    probability tuples have one entry for each token that was really drafted.
+    probability tuples have one entry for each token that was really drafted, and for a tree one for each depth that
+    was tried: those that its path reached, and the one where no sibling stood.
 
     Attributes:
         choice: the policy's answer for this round.
@@ -119,6 +122,7 @@ class RoundFeedback:
         verify_seconds: of `seconds`, the target's pass, other requests' tokens in it included; None likewise.
         verify_width: tokens in that pass, of all requests; None likewise.
         drawn: statistics of the drafted tokens; empty unless the choice has a stop.
+        tree_depth: of a tree, its longest path, tried or not: what was paid for; None for chains.
 
     Raises:
         ForerunError: lengths or counts that contradict each other, or a duration that is not above 0.
@@ -135,6 +139,7 @@ class RoundFeedback:
     verify_seconds: float | None = None
     verify_width: int | None = None
     drawn: tuple[DrawnToken, ...] = ()
+    tree_depth: int | None = None
 
     def __post_init__(self) -> None:
         drafted = len(self.accept_probabilities)
@@ -154,8 +159,13 @@ class RoundFeedback:
 
     @property
     def drafted(self) -> int:
-        """Number of tokens that were really drafted."""
+        """Number of tokens that were really drafted; of a tree, depths that were tried."""
         return len(self.accept_probabilities)
+
+    @property
+    def depth(self) -> int:
+        """Most drafts that could have been accepted: what the round's cost belongs to."""
+        return self.drafted if self.tree_depth is None else self.tree_depth
 
     @property
     def counted(self) -> int:

@@ -115,8 +115,8 @@ class CostTable(CostModel):
         return (*[level * cell for cell in curve[: limit + 1]], *(inf,) * (limit + 1 - len(curve)))
 
     def observe_round(self, feedback: RoundFeedback) -> None:
-        """`observe` with the tokens that were really drafted."""
-        self.observe(feedback.drafted, feedback.seconds)
+        """`observe` with the tokens that were really drafted, of a tree its depth."""
+        self.observe(feedback.depth, feedback.seconds)
 
     def observe(self, horizon: int, seconds: float) -> None:
         """Take in one timed round.

@@ -184,8 +184,8 @@ class CostSurface(CostModel):
 
     def observe_draft(self, feedback: RoundFeedback) -> None:
         """Learn from a round's draft alone: of the second and further requests in one pass."""
-        if feedback.drafted and feedback.draft_seconds:
-            self._draft.observe((feedback.drafted,), feedback.draft_seconds)
+        if feedback.depth and feedback.draft_seconds:
+            self._draft.observe((feedback.depth,), feedback.draft_seconds)
 
     def observe_pass(self, width: int, context_length: int, batch_size: int, seconds: float) -> None:
         """Take in one timed pass of the target."""

@@ -69,6 +69,7 @@ class LogisticHazards(HazardLearner):
         prior_hazards: prior for position 1, 2, ...; the last one serves all deeper positions.
         learning_rate: AdaGrad's step length.
         position_feature: whether feature vectors go on with one number for each position.
+        position_slope: where the slope of that number starts.
     """
 
     def __init__(
@@ -78,12 +79,13 @@ class LogisticHazards(HazardLearner):
         prior_hazards: Sequence[float],
         learning_rate: float,
         position_feature: bool = False,
+        position_slope: float = 0.0,
     ) -> None:
         self.learning_rate = learning_rate
         self._prior_logits = [log(hazard / (1.0 - hazard)) for hazard in prior_hazards]
         self._num_features = num_features
         self._position_feature = position_feature
-        self._slopes = [0.0] * (num_features + position_feature)
+        self._slopes = [*[0.0] * num_features, *[position_slope] * position_feature]
         self._slope_squares = [INITIAL_SQUARES] * len(self._slopes)
         self._biases: list[float] = []
         self._bias_squares: list[float] = []

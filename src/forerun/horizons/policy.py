@@ -38,6 +38,16 @@ class HorizonPolicy(ABC):
         return False
 
     @property
+    def ends_drafts(self) -> bool:
+        """Whether choices may carry a stop rule. Only chains can be ended while they are drawn."""
+        return False
+
+    @property
+    def shapes_trees(self) -> bool:
+        """Whether choices carry a ``branching``. Only drafters of trees can draw one."""
+        return False
+
+    @property
     def exact(self) -> bool:
         """Whether every exact rule keeps the target's law under this policy.
 

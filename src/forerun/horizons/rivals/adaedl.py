@@ -69,6 +69,8 @@ class AdaEDL(DeterministicPolicy):
         """The cap."""
         return self.cap
 
+    ends_drafts = True
+
     def stop_for(self, context: RoundContext) -> AcceptanceBound:
         """With lambda as it stands."""
         return AcceptanceBound(self.gamma, self._threshold)

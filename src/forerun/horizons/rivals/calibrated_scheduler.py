@@ -183,6 +183,8 @@ class CalibratedScheduler(DeterministicPolicy):
             curve.append(curve[-1] * (curve[-1] / curve[-2] if len(curve) > 1 else curve[-1]))
         return best_total([curve], seconds)[0] or min(1, limit)  # nothing drawn would leave no confidence behind
 
+    ends_drafts = True
+
     def stop_for(self, context: RoundContext) -> StopRule:
         """By the search; everything is drawn during the warm-up."""
         seconds = self._known_seconds(context)

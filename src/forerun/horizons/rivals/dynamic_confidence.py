@@ -62,6 +62,8 @@ class DynamicConfidence(DeterministicPolicy):
         """The cap."""
         return self.cap
 
+    ends_drafts = True
+
     def stop_for(self, context: RoundContext) -> TokenProbability:
         """With the threshold as it stands."""
         return TokenProbability(self._threshold)

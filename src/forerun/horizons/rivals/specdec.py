@@ -133,6 +133,8 @@ class SpecDec(DeterministicPolicy):
         """The longest."""
         return self.longest
 
+    ends_drafts = True
+
     def stop_for(self, context: RoundContext) -> RejectionLikely:
         """The rule."""
         return RejectionLikely(self.threshold, self.shortest, self.head)

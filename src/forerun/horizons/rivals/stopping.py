@@ -45,6 +45,8 @@ class StoppingPolicy(DeterministicPolicy):
         """The cap."""
         return self.cap
 
+    ends_drafts = True
+
     def stop_for(self, context: RoundContext) -> StopRule:
         """The rule."""
         return self.rule

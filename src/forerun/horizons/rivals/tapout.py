@@ -54,6 +54,8 @@ class TapOut(DeterministicPolicy):
         """The cap."""
         return self.cap
 
+    ends_drafts = True
+
     def stop_for(self, context: RoundContext) -> StopRule:
         """The best arm."""
         return self._arms.best(self.arms)
