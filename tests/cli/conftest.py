@@ -8,14 +8,14 @@ import pytest
 
 from forerun.drafters import save_drafter
 from forerun.models import TransformersTarget, load_target
-from forerun.recipes import dspark_for
+from forerun.recipes import dspark_for, eagle3_for
 from tests.support.families import FAMILIES, write_model
 from tests.support.networks import provenance, random_network, whole
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds ``target`` and ``drafter``.
+    """Holds ``target`` and the drafters ``drafter`` and ``eagle``.
 
     Models: ``small`` (same tokenizer), ``renamed`` (two ids swapped), ``short`` (16 positions), ``fewer`` (tokens).
     """
@@ -33,6 +33,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = load_target(folder / "target", optimize=False)
     config = dspark_for(target, num_layers=1, block_size=3, markov_rank=4)
     save_drafter(folder / "drafter", random_network(config), whole(target), target, provenance(target))
+    eagle = eagle3_for(target, block_size=4, draft_vocab_size=target.vocab_size)
+    save_drafter(folder / "eagle", random_network(eagle), whole(target), target, provenance(target))
     return folder
 
 

@@ -15,12 +15,15 @@ from rich.progress import BarColumn, Progress, TextColumn
 from forerun.cli.data import Dtype, Json, Target
 from forerun.cli.drafter import pick_drafter
 from forerun.cli.sampling import SamplingOptions, with_sampling_options
+from forerun.cli.tree import pick_tree_drafter, read_tree, tree_policy
+from forerun.drafters import Drafter, TreeDrafter
 from forerun.engine import BatchGeneration, Generation, generate_batch
 from forerun.errors import ForerunError
 from forerun.evaluation.cost_profile import read_profile
 from forerun.horizons import HorizonPolicy
 from forerun.models import EMBEDDED_TARGET, load_target
-from forerun.recipes import RULES, horizon_named, rule_named
+from forerun.recipes import RULES, TREE_RULES, horizon_named, rule_named, tree_rule_named
+from forerun.verification import Rule, TreeRule
 
 
 @with_sampling_options
@@ -46,13 +49,26 @@ def generate(
             "SIZE lowest ids. The rest of its head is not computed.",
         ),
     ] = None,
+    tree: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="Draft trees. For model:NAME children by depth, 4x2x1; for an EAGLE-3 folder dynamic, or "
+            "DEPTHxCHILDREN:NODES; for both a number of nodes: amtp then chooses depth and widths in each round.",
+        ),
+    ] = None,
+    tree_candidates: Annotated[
+        str | None, typer.Option(help="Siblings of a tree: top-k (the default), or drawn: distinct or independent.")
+    ] = None,
     horizon: Annotated[
         str, typer.Option(help="Tokens to draft each round, or a policy: amtp, or one of docs/rivals.md.")
     ] = "amtp",
     costs: Annotated[
         Path | None, typer.Option(help="For the horizon policy: costs that forerun profile wrote.")
     ] = None,
-    rule: Annotated[str, typer.Option(help=f"Which draft tokens stand: {', '.join(RULES)}.")] = "token-level",
+    rule: Annotated[
+        str, typer.Option(help=f"Which draft tokens stand: {', '.join(RULES)}; of trees: {', '.join(TREE_RULES)}.")
+    ] = "token-level",
     lossy: Annotated[
         bool, typer.Option("--lossy", help="Allow a rule or horizon that changes the output law.")
     ] = False,
@@ -73,18 +89,31 @@ def generate(
     One answer is streamed. Several are decoded together and printed one after the other; --json prints a line for each.
     """
     sampling.check()
-    acceptance = rule_named(rule, lossy=lossy)
-    policy = horizon_named(horizon, rule=acceptance, lossy=lossy)
+    acceptance: Rule | TreeRule
+    if tree is None:
+        shape, acceptance = None, rule_named(rule, lossy=lossy)
+        policy = horizon_named(horizon, rule=acceptance, lossy=lossy)
+        if tree_candidates is not None:
+            raise ForerunError("--tree-candidates are the siblings of a tree; add --tree")
+    else:
+        shape, acceptance = read_tree(tree), tree_rule_named(rule)
+        policy = tree_policy(shape, horizon, rule=acceptance, lossy=lossy)
     if logprobs is not None and not as_json:
         raise ForerunError("--logprobs are part of the JSON line; add --json")
     texts = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts]
     if not all(text.strip() for text in texts):
         raise ForerunError("the prompt is empty; give some text")
     model = load_target(target, dtype=dtype, optimize=optimize)
-    proposer = pick_drafter(drafter, model, optimize=optimize, draft_vocab=draft_vocab)
+    proposer: Drafter | TreeDrafter | None
+    if shape is None:
+        proposer = pick_drafter(drafter, model, optimize=optimize, draft_vocab=draft_vocab)
+    else:
+        proposer = pick_tree_drafter(
+            drafter, shape, tree_candidates or "top-k", model, optimize=optimize, draft_vocab=draft_vocab
+        )
     if costs is not None:
-        if not isinstance(policy, HorizonPolicy) or proposer is None:
-            raise ForerunError("--costs are for a horizon policy with a drafter; leave them out")
+        if not isinstance(policy, HorizonPolicy) or not isinstance(proposer, Drafter):
+            raise ForerunError("--costs are for a horizon policy with a drafter of chains; leave them out")
         table = read_profile(costs, target_name=model.name, drafter_name=proposer.name)
         policy = horizon_named(horizon, rule=acceptance, costs=table, lossy=lossy)
     if proposer is None and isinstance(policy, HorizonPolicy):

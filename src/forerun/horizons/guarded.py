@@ -57,7 +57,8 @@ class Guarded(HorizonPolicy):
         memory: rounds over which the rate of drafting is averaged.
 
     Raises:
-        ForerunError: a phase without rounds (looking may have none), or an `enable_above` below `disable_below`.
+        ForerunError: a phase without rounds (looking may have none), an `enable_above` below `disable_below`, or a
+            policy that shapes trees.
 
     References:
         The profit controller of a llama.cpp fork: a probe without speculation every 1024 cycles, margins of 5 %. Phase
@@ -85,6 +86,8 @@ class Guarded(HorizonPolicy):
                 f"disable_below is {disable_below} and enable_above {enable_above}: give 0 < disable_below <= "
                 "enable_above, or drafting would go on and off at once"
             )
+        if inner.shapes_trees:
+            raise ForerunError(f"a guard looks at whole chains and {inner.name} shapes trees; take it without a guard")
         self.inner = inner
         self.probe_every = probe_every
         self.probe_rounds = probe_rounds
@@ -115,6 +118,11 @@ class Guarded(HorizonPolicy):
     def horizon_dependent(self) -> bool:
         """The other's."""
         return self.inner.horizon_dependent
+
+    @property
+    def ends_drafts(self) -> bool:
+        """Whether the other's choices may."""
+        return self.inner.ends_drafts
 
     @property
     def exact(self) -> bool:

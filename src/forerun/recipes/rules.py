@@ -6,7 +6,19 @@ import difflib
 from collections.abc import Callable
 
 from forerun.errors import ForerunError
-from forerun.verification import Agreement, BlockVerification, Greedy, Lenient, Rule, TokenLevel, TypicalAcceptance
+from forerun.verification import (
+    Agreement,
+    BlockVerification,
+    Greedy,
+    Lenient,
+    Rule,
+    TargetOnly,
+    TokenLevel,
+    TreeAgreement,
+    TreeRule,
+    TreeTokenLevel,
+    TypicalAcceptance,
+)
 
 RULES: dict[str, Callable[[], Rule]] = {
     "token-level": TokenLevel,
@@ -16,6 +28,13 @@ RULES: dict[str, Callable[[], Rule]] = {
     "typical": TypicalAcceptance,
     "lenient": lambda: Lenient(0.5),
 }
+
+TREE_RULES: dict[str, Callable[[], TreeRule]] = {
+    "token-level": TreeTokenLevel,
+    "target-only": TargetOnly,
+    "agreement": TreeAgreement,
+}
+"""For trees; the same words where it is the same test."""
 
 
 def rule_named(name: str, *, lossy: bool = False) -> Rule:
@@ -35,3 +54,14 @@ def rule_named(name: str, *, lossy: bool = False) -> Rule:
     if not rule.exact and not lossy:
         raise ForerunError(f"rule {name} changes what the target would write; add --lossy if you want that")
     return rule
+
+
+def tree_rule_named(name: str) -> TreeRule:
+    """The acceptance rule for trees of that name; all of them are exact.
+
+    Raises:
+        ForerunError: another name.
+    """
+    if name not in TREE_RULES:
+        raise ForerunError(f"rule {name} tests no trees; choose one of {', '.join(TREE_RULES)}")
+    return TREE_RULES[name]()
