@@ -3,7 +3,7 @@
 A draft pays only while it costs less than the passes it saves, so each drafter's cost is given in target steps (one
 token through the target after the same context). Networks have the recipe's shape, a block of 16 and random weights:
 cost does not depend on what they have learned. Drafter and target take turns; the clock is the process's CPU time.
-Reads are numbers that the host takes from tensors while it drafts: on a GPU each waits for the device.
+Reads are how often the host would wait for a GPU while it drafts.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from benchmarks.device_reads import DeviceReads
 from benchmarks.memory import allocations
 from benchmarks.timing import interleaved, machine, ratios
 from forerun.distributions import Processing, SamplingParams
@@ -39,7 +39,6 @@ from forerun.recipes import DRAFTERS, drafter_config
 HORIZONS = (1, 2, 4, 8, 16)
 CONTEXT = 128
 DRAFT_VOCABULARY = 8192
-_READING = frozenset({"item", "tolist", "numpy", "__int__", "__float__", "__bool__"})
 _FEW_ANCHORS, _MANY_ANCHORS = 8, 24
 
 
@@ -118,24 +117,10 @@ def _cost(session: DrafterSession, target: TransformersTarget, ids: Tensor, repe
     return {str(horizon): ratios(seconds[str(horizon)], seconds["step"]) for horizon in HORIZONS}
 
 
-@final
-class _Reads(TorchFunctionMode):
-    """Counts numbers taken from tensors."""
-
-    count = 0
-
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Every call of torch passes here."""
-        self.count += function.__name__ in _READING
-        return function(*args, **(kwargs or {}))
-
-
 def _reads(session: DrafterSession, ids: Tensor, horizon: int) -> int:
-    with _Reads() as reads:
+    with DeviceReads() as reads:
         _propose(session, ids, horizon)
-    return int(reads.count)
+    return reads.count
 
 
 def _training_memory(drafter: NetworkDrafter, target: TransformersTarget) -> dict[str, float]:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.distributions import DenseLaw, Law, PointLaw, stack_laws
+from forerun.distributions.law import running_sums
 from forerun.errors import ForerunError
 from tests.exactness.mutation import mutated
 from tests.exactness.statistics import chi_square_p_value
@@ -167,3 +168,16 @@ def test_sample_chi_square(seed: int) -> None:
     assert p_value > ALPHA, (counts, p_value)
     skewed = [0.41, 0.0, 0.29, *probs[3:]]
     assert chi_square_p_value(counts, skewed) < ALPHA  # the test has the power to see one per cent
+
+
+def test_a_parallel_scan_draws_nothing_of_probability_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accelerator's running sum may fall or rise by a rounding where nothing is added. Catches trust in it."""
+    probs = torch.tensor([[0.0, 0.25, 0.0, 0.0, 0.5, 0.0, 0.25, 0.0]], dtype=torch.float64)
+    exact = probs.cumsum(-1)
+    jitter = torch.tensor([1e-16, 0.0, 2e-16, -2e-16, 1e-16, -1e-16, 1e-16, 3e-16], dtype=torch.float64)
+    monkeypatch.setattr(torch.Tensor, "cumsum", lambda *_: exact + jitter)
+    running = running_sums(probs, sequential=False)[0]
+    assert bool((running.diff() >= 0.0).all())
+    rising = torch.cat([running[:1], running.diff()]) > 0.0
+    assert rising.tolist() == (probs[0] > 0.0).tolist()
+    torch.testing.assert_close(running[None], exact, rtol=0, atol=1e-15)

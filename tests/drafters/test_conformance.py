@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from forerun.distributions import PointLaw, Processing, SamplingParams
+from benchmarks.device_reads import DeviceReads
+from forerun.distributions import PointLaw, Processing, SamplingParams, processing
 from forerun.drafters import (
     Drafter,
     DrafterSession,
@@ -182,6 +183,23 @@ def test_uniforms_decide_everything(drafter: Drafter) -> None:
         assert torch.equal(first.law.dense(), second.law.dense())
     drafts = {tuple(propose(started(drafter), seed).token_ids.tolist()) for seed in range(8)}
     assert (len(drafts) > 1) == (not is_certain(drafter))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [PARAMS, SamplingParams(temperature=0.0), SamplingParams(temperature=0.6, top_k=3, top_p=0.9, min_p=0.01)],
+)
+def test_drafting_waits_for_the_device_once(
+    drafter: Drafter, params: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a token, a check or a vocabulary map that the host reads for each draft."""
+    monkeypatch.setattr(processing, "_first_look", lambda values, guess: values.shape[-1])  # as on an accelerator
+    session, numbers = started(drafter), uniforms(1)
+    request = Processing(params, [*IDS.tolist(), 2])
+    with DeviceReads(host=[numbers]) as reads:
+        proposal = session.propose(2, 4, request, uniforms=numbers)
+    assert reads.count <= 1
+    assert reads.count == 1 or isinstance(drafter, SuffixLookup | PromptLookup) or proposal.horizon == 0
 
 
 def test_proposing_changes_nothing(drafter: Drafter) -> None:

@@ -1,12 +1,11 @@
 """Chains drawn token by token: the request's processing at each place, and rows of logits that are no law."""
 
 import math
-from collections.abc import Sequence
 from typing import final
 
 import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import Processing, SamplingParams
@@ -25,7 +24,7 @@ NUMBERS = torch.tensor([0.9, 0.2, 0.7, 0.4], dtype=torch.float64)
 def broken_from(place: int, bad: float) -> Proposal:
     """Four tokens are asked for; the row of this place holds a bad number."""
 
-    def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
+    def next_logits(drafted: Int[Tensor, " drafted"]) -> Float[Tensor, "1 vocab"]:
         logits = torch.arange(VOCAB, dtype=torch.float64)[None] / 2
         logits[0, 3] = bad if len(drafted) == place else logits[0, 3]
         return logits
@@ -84,7 +83,7 @@ def drawn_under(stop: DraftStop | None, horizon: int = 4) -> Proposal:
     rows = torch.randn(5, 1, VOCAB, generator=torch.Generator().manual_seed(3))
     confidences = iter([0.5, 1.5, 2.5, 3.5])
     return draw_chain(
-        lambda drafted: rows[sum(drafted) % 5], horizon, Processing(SamplingParams(), [1]), vocab_size=VOCAB,
+        lambda drafted: rows[int(drafted.sum()) % 5], horizon, Processing(SamplingParams(), [1]), vocab_size=VOCAB,
         uniforms=NUMBERS, stop=stop, confidence=lambda: next(confidences),
     )  # fmt: skip
 
@@ -153,9 +152,21 @@ def test_nothing_that_can_be_drafted_may_be_said() -> None:
 
 @pytest.mark.parametrize("certain", [False, True])
 @pytest.mark.parametrize("bad_row", [None, 0, 2])
-@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(temperature=0.0), SamplingParams(top_k=2)])
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(),
+        SamplingParams(temperature=0.0),
+        SamplingParams(top_k=2),
+        SamplingParams(temperature=0.7, top_p=0.8, min_p=0.05, typical_p=0.9, logit_bias={1: -1.0}),
+    ],
+)
 def test_drawing_rows_at_once_is_drawing_the_chain(params: SamplingParams, bad_row: int | None, certain: bool) -> None:
-    """Catches rows of another position, uniforms in another order, and drafts behind a row that is no law."""
+    """Looking at every draft and looking at the end are one.
+
+    Catches rows of another position, uniforms in another order, drafts behind a row that is no law, and a bad row that
+    spoils its neighbours.
+    """
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(4, 7, generator=generator)
     if bad_row is not None:
@@ -163,9 +174,14 @@ def test_drawing_rows_at_once_is_drawing_the_chain(params: SamplingParams, bad_r
     uniforms = torch.rand(4, dtype=torch.float64, generator=generator)
     processing = Processing(params, [1, 2])
     at_once = draw_rows(logits, processing, uniforms=uniforms, certain=certain)
-    one_by_one = draw_chain(
-        lambda drafted: logits[len(drafted)][None], 4, processing, vocab_size=7, uniforms=uniforms, certain=certain
-    )
-    assert at_once.token_ids.tolist() == one_by_one.token_ids.tolist()
-    assert at_once.cut_short == one_by_one.cut_short == (bad_row is not None)
-    torch.testing.assert_close(at_once.law.dense(), one_by_one.law.dense(), rtol=0, atol=1e-15)
+    unseen, seen = (
+        draw_chain(
+            lambda drafted: logits[len(drafted)][None], 4, processing, vocab_size=7, uniforms=uniforms, certain=certain,
+            stop=stop,
+        )
+        for stop in (None, Watching())
+    )  # fmt: skip
+    assert at_once.token_ids.tolist() == unseen.token_ids.tolist() == seen.token_ids.tolist()
+    assert at_once.cut_short == unseen.cut_short == seen.cut_short == (bad_row is not None)
+    for proposal in (at_once, unseen):
+        torch.testing.assert_close(proposal.law.dense(), seen.law.dense(), rtol=0, atol=1e-15)

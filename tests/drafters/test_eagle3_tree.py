@@ -79,7 +79,7 @@ def chain_law(kind: str, path: Sequence[int]) -> Float[Tensor, " vocab"]:
         context.extend(IDS, features())
         block = context.open(LAST, DEPTH)
         for length in range(len(path) + 1):
-            logits = block.logits(path[:length])
+            logits = block.logits(torch.tensor(path[:length], dtype=torch.int64))
     return logits.softmax(-1)
 
 

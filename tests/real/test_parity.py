@@ -59,6 +59,6 @@ def test_training_and_decoding_compute_the_same_laws_on_real_text(name: str) -> 
             context.extend(ids[context.length : anchor], features[context.length : anchor])
             opened = context.open(int(ids[anchor]), BLOCK)
             for slot in range(BLOCK):
-                decoded = opened.logits(ids[anchor + 1 : anchor + 1 + slot].tolist())
+                decoded = opened.logits(ids[anchor + 1 : anchor + 1 + slot])
                 variation = (decoded.softmax(-1) - taught[block, slot].softmax(-1)).abs().sum() / 2
                 assert float(variation) < TOLERANCE, (anchor, slot, float(variation))

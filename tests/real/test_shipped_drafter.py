@@ -42,7 +42,7 @@ def test_training_forward_equals_decoding_on_real_text() -> None:
         opened = drafter.network.new_context(drafter.borrowed, drafter.heads)
         opened.extend(token_ids[:anchor], step.features)
         block_of = opened.open(int(token_ids[anchor]), drafter.max_horizon)
-        following = token_ids[anchor + 1 :].tolist()
+        following = token_ids[anchor + 1 :]
         for slot in range(int(batch.valid[0, block].sum())):
             decoded = block_of.logits(following[:slot])
             torch.testing.assert_close(

@@ -25,7 +25,7 @@ def test_every_family_gets_a_drafter_that_runs(family: str) -> None:
     with torch.inference_mode():
         context = network.new_context(borrowed, [PlainHead(weight) for weight in network.head_weights(borrowed)])
         context.extend(torch.arange(5), features)
-        logits = context.open(7, 3).logits([])
+        logits = context.open(7, 3).logits(torch.empty(0, dtype=torch.int64))
     assert logits.shape == (50,) and bool(torch.isfinite(logits).all())
 
 

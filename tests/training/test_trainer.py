@@ -91,7 +91,7 @@ def decoded_overlaps(
     block = context.open(int(row.token_ids[anchor]), drafter.max_horizon)
     result = []
     for slot in range(min(4, len(row.token_ids) - 1 - anchor)):
-        logits = block.logits(row.token_ids[anchor + 1 : anchor + 1 + slot].tolist())
+        logits = block.logits(row.token_ids[anchor + 1 : anchor + 1 + slot])
         draft = torch.zeros(1, target.vocab_size, dtype=torch.float64)
         draft[0, drafter.vocabulary.target_ids] = logits.softmax(-1)
         law = DenseLaw(step.logits[anchor + slot].softmax(-1)[None])

@@ -65,6 +65,10 @@ class Law(ABC):
         """
 
     @abstractmethod
+    def most_probable(self) -> "PointLaw":
+        """The most probable token of each row as a certain one; the lowest of equals."""
+
+    @abstractmethod
     def entropy(self) -> Float64[Tensor, " rows"]:
         """Shannon entropy of each row in nats, with 0 log 0 = 0."""
 
@@ -138,12 +142,14 @@ class DenseLaw(Law):
     def sample(self, *, uniforms: Float64[Tensor, " rows"]) -> Int64[Tensor, " rows"]:
         """See ``Law.sample``."""
         check_uniforms(uniforms, len(self))
-        # On the CPU the running sum is sequential: over a zero entry it does not move, so the first index above the
-        # threshold has mass of its own. The parallel scan of an accelerator rounds neighbours differently.
-        running = self._probs.cpu().cumsum(-1)
+        running = running_sums(self._probs)
         # u < 1 keeps the threshold below the last running sum in float64, so there always is such an index.
-        thresholds = uniforms.cpu()[:, None] * running[:, -1:]  # (rows, 1)
-        return torch.searchsorted(running, thresholds, right=True)[:, 0].to(self.device)
+        thresholds = uniforms.to(self.device)[:, None] * running[:, -1:]  # (rows, 1)
+        return torch.searchsorted(running, thresholds, right=True)[:, 0]
+
+    def most_probable(self) -> "PointLaw":
+        """See ``Law.most_probable``."""
+        return PointLaw.of_largest(self._probs)
 
     def entropy(self) -> Float64[Tensor, " rows"]:
         """Sum of ``-p log p``, 0 where a probability is 0."""
@@ -168,6 +174,19 @@ class PointLaw(Law):
             raise ForerunError(f"token ids {token_ids.tolist()} do not all lie in a vocabulary of {vocab_size}")
         self._token_ids = token_ids
         self._vocab_size = vocab_size
+
+    @classmethod
+    def _trusted(cls, token_ids: Int64[Tensor, " rows"], vocab_size: int) -> "PointLaw":
+        """Ids that an argmax gave; checking them would wait for the device."""
+        law = cls.__new__(cls)
+        law._token_ids = token_ids
+        law._vocab_size = vocab_size
+        return law
+
+    @classmethod
+    def of_largest(cls, logits: Float[Tensor, "rows vocab"]) -> "PointLaw":
+        """All mass on each row's largest entry, the lowest id among equals."""
+        return cls._trusted(logits.argmax(-1), logits.shape[-1])  # torch: the first index among equals
 
     @property
     def token_ids(self) -> Int64[Tensor, " rows"]:
@@ -199,12 +218,16 @@ class PointLaw(Law):
     def rows(self, start: int, stop: int) -> "PointLaw":
         """A view of some rows."""
         _check_rows(self, start, stop)
-        return PointLaw(self._token_ids[start:stop], self._vocab_size)
+        return PointLaw._trusted(self._token_ids[start:stop], self._vocab_size)
 
     def sample(self, *, uniforms: Float64[Tensor, " rows"]) -> Int64[Tensor, " rows"]:
         """The certain tokens, whatever the numbers."""
         check_uniforms(uniforms, len(self))
         return self._token_ids
+
+    def most_probable(self) -> "PointLaw":
+        """Itself."""
+        return self
 
     def entropy(self) -> Float64[Tensor, " rows"]:
         """Zero."""
@@ -222,8 +245,24 @@ def stack_laws(laws: Sequence[Law]) -> Law:
         raise ForerunError(f"cannot stack laws with vocabulary sizes {sizes}; give at least one, all of one size")
     points = [law.token_ids for law in laws if isinstance(law, PointLaw)]
     if len(points) == len(laws):
-        return PointLaw(torch.cat(points), sizes[0])
+        return PointLaw._trusted(torch.cat(points), sizes[0])
     return DenseLaw._trusted(torch.cat([law.dense() for law in laws]))
+
+
+def running_sums(
+    probs: Float64[Tensor, "rows vocab"], *, sequential: bool | None = None
+) -> Float64[Tensor, "rows vocab"]:
+    """Cumulative probabilities that do not fall, and do not rise over a token of probability zero.
+
+    Args:
+        probs: Of laws.
+        sequential: Whether the device adds from left to right; ``None`` for what is known of it. Only the CPU does: a
+            parallel scan rounds neighbours differently, so there the two properties are made.
+    """
+    running = probs.cumsum(-1)
+    if sequential or (sequential is None and probs.device.type == "cpu"):
+        return running
+    return running.where(probs > 0.0, 0.0).cummax(-1).values
 
 
 def _check_rows(law: Law, start: int, stop: int) -> None:

@@ -4,7 +4,7 @@ import math
 from typing import final
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from forerun.distributions.law import DenseLaw, Law, PointLaw
@@ -69,19 +69,49 @@ def law_from_logits(logits: Float[Tensor, "rows vocab"], params: SamplingParams)
         (typical-p). The reference code is transformers' ``generation/logits_process.py``, which differs in one case:
         where several tokens tie at the edge of the nucleus it keeps some of them by sort order, here all stay.
     """
+    tempered = _tempered(logits, params)
+    peaks = tempered.amax(-1, keepdim=True)  # (rows, 1)
+    _check_peaks(peaks[:, 0])
+    return _truncated(tempered, peaks, params)
+
+
+def law_without_waiting(
+    logits: Float[Tensor, "rows vocab"], params: SamplingParams
+) -> tuple[Law, Bool[Tensor, " rows"]]:
+    """``law_from_logits`` that leaves it to the caller to find out, later, which rows are laws.
+
+    Nothing is read from the device, so the host need not wait for it; a row that is no law stands in as a uniform one.
+
+    Args:
+        logits: As there.
+        params: As there; their bias must have been checked against the vocabulary.
+
+    Returns:
+        The laws, and which rows are any.
+    """
+    tempered = _tempered(logits, params)
+    usable = tempered.amax(-1).isfinite()
+    tempered = tempered.where(usable[:, None], 0.0)
+    return _truncated(tempered, tempered.amax(-1, keepdim=True), params), usable
+
+
+def _tempered(logits: Float[Tensor, "rows vocab"], params: SamplingParams) -> Float[Tensor, "rows vocab"]:
+    """Logits plus bias over temperature; greedy decoding leaves the temperature out."""
     if not params.row_only:
         raise ForerunError("penalties, bad words, min_new_tokens and processors look at earlier tokens; use Processing")
     if params.logit_bias:
         params.check_vocabulary(logits.shape[-1])
         logits = biased(logits, params)
     if params.greedy:
-        _check_peaks(logits.amax(-1))
-        return PointLaw(logits.argmax(-1), logits.shape[-1])  # torch: the first index among equals
+        return logits
     scaled = widened(logits)
-    if params.temperature != 1.0:
-        scaled = scaled / params.temperature
-    peaks = scaled.amax(-1, keepdim=True)  # (rows, 1)
-    _check_peaks(peaks[:, 0])
+    return scaled if params.temperature == 1.0 else scaled / params.temperature
+
+
+def _truncated(scaled: Float[Tensor, "rows vocab"], peaks: Float[Tensor, "rows 1"], params: SamplingParams) -> Law:
+    """The law of usable rows, whose largest entries are ``peaks``."""
+    if params.greedy:
+        return PointLaw.of_largest(scaled)
     if params.top_k is not None and params.top_k < scaled.shape[-1]:
         kth_largest = scaled.topk(params.top_k, sorted=True).values[:, -1:]
         scaled = scaled.masked_fill(scaled < kth_largest, -math.inf)
@@ -121,14 +151,14 @@ def _nucleus_edge(
     """The smallest logit of the smallest set of largest logits whose mass reaches ``top_p``."""
     vocab_size = scaled.shape[-1]
     peak_probs = torch.softmax(scaled, -1).amax(-1, keepdim=True).double()
-    # Sorting a whole row is slow. One more than top-k left always suffices, unless tokens tie with the last of them.
-    width = min(NUCLEUS_GUESS if params.top_k is None else params.top_k + 1, vocab_size)
-    edge, found = _edge_among(scaled.topk(width, sorted=True).values, peaks, peak_probs, params.top_p)
+    # One more than top-k left always suffices, unless tokens tie with the last of them.
+    width = _first_look(scaled, NUCLEUS_GUESS if params.top_k is None else params.top_k + 1)
+    edge, found = _edge_among(scaled.topk(width, sorted=True).values, peaks, peak_probs, params.top_p, vocab_size)
     if not found:
         # Tokens below half of an equal share of 1 - top_p cannot matter: together they weigh less than 1 - top_p.
         floor = peaks + ((1.0 - params.top_p) / (2 * vocab_size) / peak_probs).log()
         width = int((scaled >= floor).sum(-1).max())
-        edge, _ = _edge_among(scaled.topk(width, sorted=True).values, peaks, peak_probs, params.top_p)
+        edge, _ = _edge_among(scaled.topk(width, sorted=True).values, peaks, peak_probs, params.top_p, vocab_size)
     return edge
 
 
@@ -137,18 +167,30 @@ def _edge_among(
     peaks: Float[Tensor, "rows 1"],
     peak_probs: Float64[Tensor, "rows 1"],
     top_p: float,
+    vocab_size: int,
 ) -> tuple[Float[Tensor, "rows 1"], bool]:
     """The edge if it lies among the ``largest`` logits (sorted), and whether it surely does in every row."""
-    return _last_needed(largest, (largest - peaks).double().exp() * peak_probs, top_p)
+    return _last_needed(largest, (largest - peaks).double().exp() * peak_probs, top_p, vocab_size)
 
 
 def _last_needed(
-    ranked: Float[Tensor, "rows width"], mass: Float64[Tensor, "rows width"], share: float
+    ranked: Float[Tensor, "rows width"], mass: Float64[Tensor, "rows width"], share: float, vocab_size: int
 ) -> tuple[Float[Tensor, "rows 1"], bool]:
     """The value, best first, with which the running mass reaches ``share``, and whether it surely does."""
     before = mass.cumsum(-1) - mass  # of better ranked tokens
     sizes = (before < share).sum(-1, keepdim=True)
-    return ranked.gather(-1, sizes - 1), int(sizes.max()) < ranked.shape[-1]
+    width = ranked.shape[-1]
+    return ranked.gather(-1, sizes - 1), width == vocab_size or int(sizes.max()) < width
+
+
+def _first_look(values: Float[Tensor, "rows vocab"], guess: int) -> int:
+    """How many entries of each row to rank at first.
+
+    Ranking a whole row is slow on the CPU. An accelerator does it sooner than the host learns whether
+    a part was enough.
+    """
+    vocab_size = values.shape[-1]
+    return min(guess, vocab_size) if values.device.type == "cpu" else vocab_size
 
 
 def _most_typical(scaled: Float[Tensor, "rows vocab"], typical_p: float) -> Float[Tensor, "rows vocab"]:
@@ -156,10 +198,10 @@ def _most_typical(scaled: Float[Tensor, "rows vocab"], typical_p: float) -> Floa
     log_probs = torch.log_softmax(scaled.double(), -1)  # with dtype= in place of double() it is ten times slower
     probs = log_probs.exp()
     distances = (log_probs + torch.special.entr(probs).sum(-1, keepdim=True)).abs()
-    # Ranking a whole row is slow, so a few of the nearest are tried first.
-    for width in (min(NUCLEUS_GUESS, scaled.shape[-1]), scaled.shape[-1]):
+    vocab_size = scaled.shape[-1]
+    for width in (_first_look(scaled, NUCLEUS_GUESS), vocab_size):
         nearest, token_ids = distances.topk(width, largest=False, sorted=True)
-        edge, found = _last_needed(nearest, probs.gather(-1, token_ids), typical_p)
+        edge, found = _last_needed(nearest, probs.gather(-1, token_ids), typical_p, vocab_size)
         if found:
             break
     return scaled.masked_fill(distances > edge, -math.inf)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import final
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from forerun.distributions.bad_words import BadWords
@@ -12,7 +12,7 @@ from forerun.distributions.min_new_tokens import MinNewTokens
 from forerun.distributions.params import SamplingParams
 from forerun.distributions.penalties import Penalties
 from forerun.distributions.prefix_step import PrefixStep
-from forerun.distributions.processing import biased, law_from_logits, widened
+from forerun.distributions.processing import biased, law_from_logits, law_without_waiting, widened
 from forerun.distributions.user_processors import UserProcessors
 
 
@@ -78,6 +78,14 @@ class Processing:
     def law_after(self, logits: Float[Tensor, "1 vocab"], drafted: Sequence[int]) -> Law:
         """Law of the one row that stands after all of ``drafted``. Raises as ``law`` does."""
         return self.law_of_paths(logits, [drafted])
+
+    def law_without_waiting(self, logits: Float[Tensor, "rows vocab"]) -> tuple[Law, Bool[Tensor, " rows"]]:
+        """Laws of rows anywhere in the text, and which of them are any; see ``processing.law_without_waiting``.
+
+        Only where ``same_everywhere``.
+        """
+        assert self.same_everywhere, "the law depends on where the row stands"
+        return law_without_waiting(logits, self._params)
 
     def law_of_paths(self, logits: Float[Tensor, "rows vocab"], paths: Sequence[Sequence[int]]) -> Law:
         """Laws in a tree: row i stands after the draft tokens ``paths[i]``. Raises as ``law`` does."""

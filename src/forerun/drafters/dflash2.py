@@ -176,12 +176,13 @@ class DFlash2Block(OpenBlock):
         self._anchor, self._selected = anchor, selected
         self._scores, self._listed = unary.topk(network.candidates)
 
-    def logits(self, drafted: Sequence[int]) -> Float[Tensor, " draft_vocab"]:
+    def logits(self, drafted: Int[Tensor, " drafted"]) -> Float[Tensor, " draft_vocab"]:
         """See :class:`OpenBlock`; minus infinity for tokens that are not listed."""
         slot = len(drafted)
-        before = self._vocabulary.to_draft(torch.tensor(drafted[-1] if drafted else self._anchor))
         listed = self._listed[slot]
-        pair = self._network.pair_states(before.to(listed.device), self._selected[slot])
+        token = drafted[-1] if slot else torch.tensor(self._anchor)
+        before = self._vocabulary.to_draft(token.to(listed.device))
+        pair = self._network.pair_states(before, self._selected[slot])
         scores = self._scores[slot] + self._network.successors[listed] @ pair
         nothing = scores.new_full((self._network.config.draft_vocab_size,), -torch.inf)
         return nothing.scatter(0, listed, scores)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import final
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -96,10 +94,10 @@ class DraftModelSession(DrafterSession):
         """See :class:`DrafterSession`."""
         committed = self.length
 
-        def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
-            if not drafted:
+        def next_logits(drafted: Int[Tensor, " drafted"]) -> Float[Tensor, "1 vocab"]:
+            if not len(drafted):
                 return self._reader.read_up_to(last_token)
-            return self._reader.read(torch.tensor(drafted[-1:]), num_logits=1)
+            return self._reader.read(drafted[-1:], num_logits=1)
 
         proposal = draw_chain(
             next_logits, horizon, processing, vocab_size=self._vocab_size, uniforms=uniforms, stop=stop

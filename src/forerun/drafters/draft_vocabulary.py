@@ -47,8 +47,9 @@ class DraftVocabulary:
             )
         self.target_ids = ids
         self.target_vocab_size = target_vocab_size
-        self._draft_ids = torch.full((target_vocab_size,), len(ids), dtype=torch.int64)
-        self._draft_ids[ids] = torch.arange(len(ids))
+        draft_ids = torch.full((target_vocab_size,), len(ids), dtype=torch.int64)
+        draft_ids[ids] = torch.arange(len(ids))
+        self._maps = {ids.device: (ids, draft_ids)}
 
     @classmethod
     def most_frequent(cls, counts: Int[Tensor, " vocab"], size: int, *, always: Sequence[int] = ()) -> DraftVocabulary:
@@ -74,13 +75,24 @@ class DraftVocabulary:
 
     def to_draft(self, token_ids: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
         """Draft ids; ``len(self)`` for tokens outside."""
-        return self._draft_ids[token_ids]
+        _, draft_ids = self._on(token_ids.device)
+        return draft_ids[token_ids]
 
     def spread(self, logits: Float[Tensor, "rows draft_vocab"]) -> Float[Tensor, "rows vocab"]:
         """Draft logits in the target's numbering; what cannot be drafted has minus infinity, so probability 0."""
         wide = logits.new_full((len(logits), self.target_vocab_size), -torch.inf)
-        wide[:, self.target_ids.to(logits.device)] = logits
+        target_ids, _ = self._on(logits.device)
+        wide[:, target_ids] = logits
         return wide
+
+    def _on(self, device: torch.device) -> tuple[Int[Tensor, " draft_vocab"], Int[Tensor, " vocab"]]:
+        """Draft ids to target ids and back, copied to a device once."""
+        if device not in self._maps:
+            self._maps[device] = (
+                self.target_ids.to(device),
+                self.to_draft(torch.arange(self.target_vocab_size)).to(device),
+            )
+        return self._maps[device]
 
     def offsets(self) -> Int[Tensor, " draft_vocab"]:
         """``target id - draft id`` for every draft id: the ``d2t`` of EAGLE-3 checkpoints."""
@@ -88,7 +100,7 @@ class DraftVocabulary:
 
     def drafted(self) -> Bool[Tensor, " vocab"]:
         """Whether a target id can be drafted: the ``t2d`` of EAGLE-3 checkpoints."""
-        return self._draft_ids < len(self)
+        return self.to_draft(torch.arange(self.target_vocab_size)) < len(self)
 
     def coverage(self, counts: Int[Tensor, " vocab"]) -> float:
         """Share of occurrences that the vocabulary holds."""

@@ -1,20 +1,30 @@
-"""Drawing a chain of drafts token by token; knows nothing of where a row of logits comes from."""
+"""Drawing a chain of drafts token by token; knows nothing of where a row of logits comes from.
+
+Where nothing looks at the drafts while they are drawn (no penalty, no stop), all of them are drawn on the device and
+come to the host together: one wait for the device in a round, whatever the horizon.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from forerun.distributions import Law, PointLaw, Processing, UnusableLogits, stack_laws
 from forerun.drafters.stop import DraftStop
 from forerun.verification import Proposal
 
+NextLogits = Callable[[Int[Tensor, " drafted"]], Float[Tensor, "1 vocab"] | None]
+"""From the drafts so far to the logits of the next, or ``None`` to end the draft before it.
+
+Called once for each position, in order; the drafts are on the host or where the logits are.
+"""
+
 
 def draw_chain(
-    next_logits: Callable[[Sequence[int]], Float[Tensor, "1 vocab"] | None],
+    next_logits: NextLogits,
     horizon: int,
     processing: Processing,
     *,
@@ -30,8 +40,7 @@ def draw_chain(
     legal, for the row was made before the token that it would have drawn.
 
     Args:
-        next_logits: from the drafts so far to the logits of the next, or ``None`` to end the draft before it; called
-            once for each position, in order.
+        next_logits: see :data:`NextLogits`.
         horizon: most tokens.
         processing: of the request.
         vocab_size: of the target.
@@ -41,11 +50,13 @@ def draw_chain(
         stop: asked before and after every draw; see ``DrafterSession.propose``.
         confidence: log-odds that the draft of the position asked for last is accepted; asked only if there is a stop.
     """
+    if stop is None and processing.same_everywhere:
+        return _draw_unseen(next_logits, horizon, processing, vocab_size=vocab_size, uniforms=uniforms, certain=certain)
     drafted: list[int] = []
     laws: list[Law] = []
     cut_short = False
     for place in range(horizon):
-        logits = next_logits(drafted)
+        logits = next_logits(torch.tensor(drafted, dtype=torch.int64))
         if logits is None:
             break
         try:
@@ -55,8 +66,7 @@ def draw_chain(
             break
         if stop is not None and not stop.before(logits[0], None if confidence is None else confidence()):
             break
-        if certain:
-            law = most_probable(law)
+        law = law.most_probable() if certain else law
         laws.append(law)
         drafted.append(int(law.sample(uniforms=uniforms[place : place + 1])))
         if stop is not None and not stop.after(drafted[-1]):
@@ -99,20 +109,41 @@ def draw_rows(
             certain=certain,
             stop=stop,
         )
-    try:
-        law = processing.law_of_paths(logits, [()] * rows)
-    except UnusableLogits as error:
-        if error.row == 0:
-            nothing = torch.empty(0, dtype=torch.int64)
-            return Proposal(token_ids=nothing, law=PointLaw(nothing, vocab_size), cut_short=True)
-        rows = error.row
-        law = processing.law_of_paths(logits[:rows], [()] * rows)
-    if certain:
-        law = most_probable(law)
-    token_ids = law.sample(uniforms=uniforms[:rows]).cpu()
-    return Proposal(token_ids=token_ids, law=law, cut_short=rows < len(logits))
+    law, usable = processing.law_without_waiting(logits)
+    law = law.most_probable() if certain else law
+    return _seen(law.sample(uniforms=uniforms[:rows]), law, usable)
 
 
-def most_probable(law: Law) -> Law:
-    """The most probable token of each row as a certain one; the lowest of equals."""
-    return law if isinstance(law, PointLaw) else PointLaw(law.dense().argmax(-1), law.vocab_size)
+def _draw_unseen(
+    next_logits: NextLogits,
+    horizon: int,
+    processing: Processing,
+    *,
+    vocab_size: int,
+    uniforms: Float[Tensor, " horizon"],
+    certain: bool,
+) -> Proposal:
+    """``draw_chain`` without looking: drafts behind a row that is no law are drawn too, and dropped at the end."""
+    drafted = torch.empty(0, dtype=torch.int64)
+    laws: list[Law] = []
+    usable: list[Tensor] = []
+    for place in range(horizon):
+        logits = next_logits(drafted)
+        if logits is None:
+            break
+        law, is_law = processing.law_without_waiting(logits)
+        law = law.most_probable() if certain else law
+        drawn = law.sample(uniforms=uniforms[place : place + 1])
+        laws.append(law)
+        usable.append(is_law)
+        drafted = torch.cat([drafted.to(drawn.device), drawn])
+    if not laws:
+        return Proposal(token_ids=drafted, law=PointLaw(drafted, vocab_size))
+    return _seen(drafted, stack_laws(laws), torch.cat(usable))
+
+
+def _seen(drafted: Int64[Tensor, " drafted"], law: Law, usable: Bool[Tensor, " drafted"]) -> Proposal:
+    """Drafts up to the first row that is no law, on the host; the one place that waits for the device."""
+    token_ids, flags = torch.stack([drafted, usable.long()]).cpu()
+    count = int(flags.cumprod(0).sum())
+    return Proposal.drawn(token_ids[:count], law.rows(0, count), cut_short=count < len(drafted))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -157,11 +157,11 @@ class DSparkBlock(OpenBlock):
         self._slot = 0
         self._before = hidden.new_zeros(network.config.markov_rank)
 
-    def logits(self, drafted: Sequence[int]) -> Float[Tensor, " draft_vocab"]:
+    def logits(self, drafted: Int[Tensor, " drafted"]) -> Float[Tensor, " draft_vocab"]:
         """See :class:`OpenBlock`."""
         slot = len(drafted)
-        token = torch.tensor(drafted[-1] if drafted else self._anchor)
-        before = self._network.markov_previous(self._vocabulary.to_draft(token).to(self._hidden.device))
+        token = drafted[-1] if slot else torch.tensor(self._anchor)
+        before = self._network.markov_previous(self._vocabulary.to_draft(token.to(self._hidden.device)))
         self._carried, state = self._network.markov.step(self._carried, before, self._hidden[slot])
         self._slot, self._before = slot, before
         logits: Tensor = self._backbone_logits[slot] + self._markov_next(state[None])[0]

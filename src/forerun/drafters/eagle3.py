@@ -277,10 +277,10 @@ class Eagle3Block(OpenBlock):
         self._context, self._anchor = context, anchor
         self._hidden: Tensor | None = None
 
-    def logits(self, drafted: Sequence[int]) -> Float[Tensor, " draft_vocab"]:
+    def logits(self, drafted: Int[Tensor, " drafted"]) -> Float[Tensor, " draft_vocab"]:
         """See :class:`OpenBlock`."""
         if self._hidden is None:
             logits, self._hidden = self._context.begin(self._anchor)
         else:
-            logits, self._hidden = self._context.step(self._hidden, torch.tensor(drafted[-1:]), len(drafted))
+            logits, self._hidden = self._context.step(self._hidden, drafted[-1:], len(drafted))
         return logits[0]

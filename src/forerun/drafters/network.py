@@ -119,8 +119,8 @@ class OpenBlock(ABC):
     """One block whose drafts are being drawn."""
 
     @abstractmethod
-    def logits(self, drafted: Sequence[int]) -> Float[Tensor, " draft_vocab"]:
-        """Logits of the next slot, in draft numbering.
+    def logits(self, drafted: Int[Tensor, " drafted"]) -> Float[Tensor, " draft_vocab"]:
+        """Logits of the next slot, in draft numbering, without reading anything from the device.
 
         Args:
             drafted: target ids of the drafts so far, in order; asked for 0, 1, 2, ... drafts, once each.
@@ -145,7 +145,7 @@ class KnownBlock(OpenBlock):
     def __init__(self, logits: Float[Tensor, "slots draft_vocab"]) -> None:
         self.rows = logits
 
-    def logits(self, drafted: Sequence[int]) -> Float[Tensor, " draft_vocab"]:
+    def logits(self, drafted: Int[Tensor, " drafted"]) -> Float[Tensor, " draft_vocab"]:
         """See :class:`OpenBlock`."""
         return self.rows[len(drafted)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from enum import Enum
 from typing import final
 
@@ -163,7 +162,7 @@ class NetworkSession(DrafterSession):
             rows = drafter.vocabulary.spread(block.rows[:horizon])
             return draw_rows(rows, processing, uniforms=uniforms, certain=certain, stop=stop)
 
-        def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"]:
+        def next_logits(drafted: Int[Tensor, " drafted"]) -> Float[Tensor, "1 vocab"]:
             return drafter.vocabulary.spread(block.logits(drafted)[None])
 
         return draw_chain(

@@ -174,9 +174,9 @@ class SuffixLookupSession(DrafterSession):
             token_ids = torch.tensor(copied, dtype=torch.int64)
             return Proposal(token_ids=token_ids, law=PointLaw(token_ids, drafter.vocab_size))
 
-        def next_logits(drafted: Sequence[int]) -> Float[Tensor, "1 vocab"] | None:
-            if drafted:
-                walk.follow(drafted[-1])
+        def next_logits(drafted: Int[Tensor, " drafted"]) -> Float[Tensor, "1 vocab"] | None:
+            if len(drafted):
+                walk.follow(int(drafted[-1]))
             options = walk.options(drafter.min_probability)
             if not options:
                 return None

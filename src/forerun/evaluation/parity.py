@@ -201,7 +201,7 @@ class _Text:
         for anchor in range(self.first_anchor, len(self.token_ids) - 1):
             start = context.length
             context.extend(self.token_ids[start:anchor], self.features[start:anchor])
-            following = self.token_ids[anchor + 1 :].tolist()[: drafter.max_horizon]
+            following = self.token_ids[anchor + 1 :][: drafter.max_horizon]
             block = context.open(int(self.token_ids[anchor]), len(following))
             decoded = torch.stack([block.logits(following[:slot]) for slot in range(len(following))])
             found.append((self.draft_logits[anchor - self.first_anchor, : len(following)], decoded))

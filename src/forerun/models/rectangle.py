@@ -94,7 +94,7 @@ class Rectangle:
                 ancestors=None,
                 extra_ids=extra_ids,
             )
-        token_ids = torch.full((len(blocks), width), _PADDING_ID)
+        token_ids = torch.full((len(blocks), width), _PADDING_ID, device=blocks[0].token_ids.device)
         offsets = torch.arange(width)
         slots = torch.tensor(starts)[:, None] + offsets
         depths = torch.minimum(offsets, torch.tensor(widths)[:, None] - 1)  # padding repeats the last position

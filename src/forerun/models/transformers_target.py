@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,19 +18,27 @@ from forerun.models.batch_cache import BatchCache
 from forerun.models.extra_tokens import ExtraTokens
 from forerun.models.grouped_attention import GROUPED
 from forerun.models.joint_linear import join_linears
+from forerun.models.model_parts import (
+    decoder_layers,
+    embedding_weight,
+    final_norm,
+    language_head,
+    layer_types,
+    stop_ids,
+    weights_fingerprint,
+)
 from forerun.models.narrow_head import rows_of, with_module
 from forerun.models.packed_linear import can_pack, pack_linears
 from forerun.models.recorded_pass import PassOutputs, RecordedPasses, Recorder, cuda_graph
 from forerun.models.rectangle import Rectangle, RowBlock
 from forerun.models.rope_numbers import RopeNumbers, rope_numbers
-from forerun.models.target import Block, Target, TargetBatch, TargetCache, TargetStep, TeacherStep
+from forerun.models.target import Block, Target, TargetCache, TargetStep, TeacherStep
 from forerun.models.tokenizer import Tokenizer
+from forerun.models.transformers_cache import TransformersBatch, TransformersCache
 
-_FINAL_NORM_NAMES = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "final_norm")
 _FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 _MAX_RECORDED_WIDTH = 16
 _MASKED_IMPLEMENTATIONS = ("sdpa", "eager", GROUPED)  # that take any mask
-_HASHED_VALUES_PER_TENSOR = 4096
 
 
 @final
@@ -45,87 +51,6 @@ class AttentionShape:
     head_dim: int
     intermediate_size: int
     rope: RopeNumbers
-
-
-@final
-class TransformersCache(TargetCache):
-    """A row of a :class:`TransformersBatch`.
-
-    Args:
-        batch: whose row this is.
-        row: its place in the batch's buffers; the batch changes it when other rows leave.
-        length: tokens it starts with.
-    """
-
-    def __init__(self, batch: TransformersBatch, row: int, length: int) -> None:
-        self.batch = batch
-        self.row = row
-        self._length = length
-
-    @property
-    def length(self) -> int:
-        """Tokens that the target has processed."""
-        return self._length
-
-    def extend(self, num_tokens: int) -> None:
-        """The pass that has just run wrote this many tokens."""
-        self._length += num_tokens
-
-    def rollback(self, length: int) -> None:
-        """Forget every token from position ``length`` on."""
-        assert length <= self._length, f"cache holds {self._length} tokens, asked to roll back to {length}"
-        self._length = length
-
-    def keep(self, start: int, kept: Sequence[int]) -> None:
-        """Of the tokens from position ``start`` on keep those at these offsets."""
-        assert all(0 <= offset < self._length - start for offset in kept), "only what the cache holds can be kept"
-        in_place = 0
-        while in_place < len(kept) and kept[in_place] == in_place:
-            in_place += 1
-        if in_place < len(kept):
-            moved = torch.tensor([start + offset for offset in kept[in_place:]], device=self.batch.device)
-            self.batch.inner.move(self.row, start + in_place, moved)
-        self._length = start + len(kept)
-
-
-@final
-class TransformersBatch(TargetBatch):
-    """Rows that share buffers; those in use are always the first ones, so that a pass works on views.
-
-    Args:
-        inner: where their keys and values lie.
-        device: on which.
-        recorded: repeats narrow passes; ``None`` where every pass is computed from Python.
-    """
-
-    def __init__(self, inner: BatchCache, device: torch.device, recorded: RecordedPasses | None) -> None:
-        self.inner = inner
-        self.device = device
-        self.recorded = recorded
-        self.rows: list[TransformersCache] = []
-
-    def add(self, copy_of: TargetCache | None = None) -> TransformersCache:
-        """A new row, empty or a copy."""
-        row = TransformersCache(self, len(self.rows), 0 if copy_of is None else copy_of.length)
-        self.inner.reserve_rows(len(self.rows) + 1)
-        if copy_of is not None:
-            assert isinstance(copy_of, TransformersCache) and copy_of.batch is self
-            self.inner.copy_row(copy_of.row, row.row)
-        self.rows.append(row)
-        return row
-
-    def remove(self, cache: TargetCache) -> None:
-        """Let a row go; the last row takes its place in the buffers."""
-        assert isinstance(cache, TransformersCache) and self.rows[cache.row] is cache
-        last = self.rows.pop()
-        if last is not cache:
-            self.inner.copy_row(last.row, cache.row)
-            self.rows[cache.row], last.row = last, cache.row
-        self.inner.clear_row(len(self.rows))
-
-    def __len__(self) -> int:
-        """Rows."""
-        return len(self.rows)
 
 
 @final
@@ -156,7 +81,7 @@ class TransformersTarget(Target):
     ) -> None:
         self._name = name
         self._config = model.config.get_text_config()
-        kinds = set(_layer_types(model))
+        kinds = set(layer_types(model))
         if model._is_stateful or not kinds <= {_FULL, _SLIDING, _CHUNKED}:
             raise ForerunError(
                 f"{name}: recurrent models keep a state that cannot be rolled back; choose an attention-only model"
@@ -168,18 +93,18 @@ class TransformersTarget(Target):
         model.eval().requires_grad_(False)
         self.model = model
         self._tokenizer = tokenizer
-        self.layers = _decoder_layers(model, int(self._config.num_hidden_layers), name)
-        self.final_norm = _final_norm(model, name)
-        self.embedding_weight: Float[Tensor, "vocab hidden"] = _embedding(model, name)
-        head = _head(model, name)
+        self.layers = decoder_layers(model, int(self._config.num_hidden_layers), name)
+        self.final_norm = final_norm(model, name)
+        self.embedding_weight: Float[Tensor, "vocab hidden"] = embedding_weight(model, name)
+        head = language_head(model, name)
         self.head_weight: Float[Tensor, "vocab hidden"] = head.weight.detach()
         self._head_bias = None if head.bias is None else head.bias.detach()
         self._head_path = next(path for path, module in model.named_modules() if module is head)
         self.extra_tokens = ExtraTokens(self.vocab_size, model.get_input_embeddings(), self.layers)
-        self._fingerprint = _fingerprint(model)
-        self._stop_ids = _stop_ids(model)
+        self._fingerprint = weights_fingerprint(model)
+        self._stop_ids = stop_ids(model)
         self._dtype = self.embedding_weight.dtype
-        self._layer_types = _layer_types(model)
+        self._layer_types = layer_types(model)
         self._window = self._config.to_dict().get("sliding_window")
         self._mask_kinds = sorted(set(self._layer_types)) or [_FULL if self._window is None else _SLIDING]
         self._takes_masks = (
@@ -450,70 +375,3 @@ def _row_block(cache: TransformersCache, block: Block | None) -> RowBlock:
     if block is None:
         return RowBlock(start=cache.length, token_ids=torch.empty(0, dtype=torch.int64), parents=None)
     return RowBlock(start=cache.length, token_ids=block.token_ids, parents=block.parents)
-
-
-def _layer_types(model: PreTrainedModel) -> list[str]:
-    """Some hybrids do not call themselves stateful, but name their recurrent or convolutional layers here."""
-    return list(model.config.get_text_config().to_dict().get("layer_types") or ())
-
-
-def _decoder_layers(model: PreTrainedModel, num_layers: int, name: str) -> nn.ModuleList:
-    lists = [
-        module for _, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == num_layers
-    ]
-    if not lists:
-        raise ForerunError(
-            f"{name}: no list of {num_layers} decoder layers found; only decoder-only models can be targets"
-        )
-    return lists[0]  # named_modules walks outside in: the first is the stack itself, not a list inside a layer
-
-
-def _final_norm(model: PreTrainedModel, name: str) -> nn.Module:
-    children = dict(model.base_model.named_children())
-    for candidate in _FINAL_NORM_NAMES:
-        if candidate in children:
-            return children[candidate]
-    raise ForerunError(
-        f"{name}: final norm not found among {sorted(children)}; known names are {', '.join(_FINAL_NORM_NAMES)}"
-    )
-
-
-def _embedding(model: PreTrainedModel, name: str) -> Tensor:
-    embedding = model.get_input_embeddings()
-    if not isinstance(embedding, nn.Embedding):
-        raise ForerunError(f"{name}: input embeddings are {type(embedding).__name__}, not a plain table")
-    return embedding.weight.detach()
-
-
-def _head(model: PreTrainedModel, name: str) -> nn.Linear:
-    head = model.get_output_embeddings()
-    if not isinstance(head, nn.Linear):
-        raise ForerunError(f"{name}: it has no language-model head; only causal language models can be targets")
-    return head
-
-
-def _stop_ids(model: PreTrainedModel) -> tuple[int, ...]:
-    sources = [model.generation_config.eos_token_id if model.generation_config else None, model.config.eos_token_id]
-    ids: set[int] = set()
-    for source in sources:
-        if source is not None:
-            ids.update(source if isinstance(source, list) else [source])
-    return tuple(sorted(ids))
-
-
-def _fingerprint(model: PreTrainedModel) -> str:
-    """A strided sample is hashed, not the whole weights: 50 ms instead of seconds, and any training moves it."""
-    config = {key: value for key, value in model.config.to_dict().items() if key not in _VOLATILE_CONFIG_KEYS}
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
-    for key, tensor in sorted(model.state_dict().items()):
-        flat = tensor.detach().reshape(-1)
-        sample = flat[:: max(1, flat.numel() // _HASHED_VALUES_PER_TENSOR)].to(device="cpu", dtype=torch.bfloat16)
-        digest.update(f"{key}{tuple(tensor.shape)}".encode())
-        digest.update(sample.view(torch.int16).numpy().tobytes())
-    return digest.hexdigest()
-
-
-# Written by transformers when it saves or loads; they say nothing about the function that the model computes.
-_VOLATILE_CONFIG_KEYS = frozenset(
-    {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "_attn_implementation"}
-)
