@@ -120,7 +120,7 @@ def _cost(session: DrafterSession, target: TransformersTarget, ids: Tensor, repe
 def _reads(session: DrafterSession, ids: Tensor, horizon: int) -> int:
     with DeviceReads() as reads:
         _propose(session, ids, horizon)
-    return reads.count
+    return int(reads.count)
 
 
 def _training_memory(drafter: NetworkDrafter, target: TransformersTarget) -> dict[str, float]:
