@@ -36,9 +36,13 @@ CASES: dict[str, tuple[str, list[str], int]] = {
     "eagle, sizes": ("eagle", ["--tree", "3x4:9", "--horizon", "3", "--rule", "agreement"], 9),
 }  # fmt: skip
 """Drafter, options, and nodes of a whole tree. From a greedy law only one distinct sibling can be drawn."""
+SLOW = ("model, distinct, target-only", "eagle, sizes")
 
 
-@pytest.mark.parametrize(("drafter", "options", "nodes"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(
+    ("drafter", "options", "nodes"),
+    [pytest.param(*case, id=name, marks=pytest.mark.slow if name in SLOW else ()) for name, case in CASES.items()],
+)
 def test_greedy_text_is_plain_decodings(
     made: Path, target_folder: Path, plain: list[int], drafter: str, options: list[str], nodes: int
 ) -> None:
@@ -49,7 +53,7 @@ def test_greedy_text_is_plain_decodings(
     assert found["exact"] and nodes * (found["rounds"] - 5) <= found["drafted"] <= nodes * found["rounds"]
 
 
-@pytest.mark.parametrize("drafter", ["model", "eagle"])
+@pytest.mark.parametrize("drafter", [pytest.param("model", marks=pytest.mark.slow), "eagle"])
 def test_a_budget_lets_the_policy_choose_shapes(
     made: Path, target_folder: Path, plain: list[int], drafter: str
 ) -> None:

@@ -146,5 +146,7 @@ def test_signals_reach_the_policy_as_far_as_it_asks() -> None:
     for context in seen[FeatureLevel.F3]:
         assert context.hidden is not None and len(context.hidden) == 32
         assert context.target_entropy is not None and context.suffix_match is not None
-    with pytest.raises(ForerunError, match="choose F3"):
+    with pytest.raises(
+        ForerunError, match="which model:table does not have; take medusa, parallel-heads or dflash, or features F3"
+    ):
         generate(TARGET, [1], drafter=DRAFTER, horizon=AMTP(features=FeatureLevel.F4))

@@ -156,7 +156,7 @@ def taught() -> str:
 @pytest.mark.parametrize(
     ("candidates", "num_tokens"),
     [
-        (Candidates.DETERMINISTIC, 3),
+        (Candidates.DETERMINISTIC, 2),
         (Candidates.WITH_REPLACEMENT, 2),
         pytest.param(Candidates.WITH_REPLACEMENT, 3, marks=pytest.mark.slow),
         pytest.param(Candidates.WITHOUT_REPLACEMENT, 3, marks=pytest.mark.slow),

@@ -19,7 +19,7 @@ from forerun.drafters.dflash2 import DFlash2Config, DFlash2Network
 from forerun.drafters.draft_model import DraftModel
 from forerun.drafters.draft_model_tree import DraftModelTree
 from forerun.drafters.draft_vocabulary import DraftVocabulary
-from forerun.drafters.drafter import Drafter, DrafterSession
+from forerun.drafters.drafter import Drafter, DrafterSession, ForeseeingSession
 from forerun.drafters.dspark import DSparkConfig, DSparkNetwork
 from forerun.drafters.eagle3 import Eagle3Config, Eagle3Network
 from forerun.drafters.eagle3_tree import Eagle3Tree, Eagle3TreeSession
@@ -65,6 +65,7 @@ __all__ = [
     "Eagle3Network",
     "Eagle3Tree",
     "Eagle3TreeSession",
+    "ForeseeingSession",
     "Head",
     "IndependentNetwork",
     "LayerShape",

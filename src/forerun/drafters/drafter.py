@@ -69,6 +69,23 @@ class DrafterSession(ProposerSession):
         """
 
 
+class ForeseeingSession(DrafterSession):
+    """Knows a whole block's laws before anything is drawn from them, for no draft changes the law of another."""
+
+    @abstractmethod
+    def foresee(self, last_token: int, limit: int) -> Float[Tensor, " rows"]:
+        """Open the round's block; the next ``propose`` draws from this very block.
+
+        Args:
+            last_token: as in ``propose``.
+            limit: largest horizon that may follow, at least 1.
+
+        Returns:
+            For each position the largest minus the second largest log-probability of the draft law at temperature 1,
+            before any processing; as far as the rows are laws.
+        """
+
+
 class Proposer(ABC):
     """Something that proposes tokens cheaply, in chains or trees."""
 
@@ -115,6 +132,11 @@ class Drafter(Proposer):
     @abstractmethod
     def prefix_consistent(self) -> bool:
         """Whether a shorter horizon leaves the laws of the earlier drafts unchanged."""
+
+    @property
+    def foresees(self) -> bool:
+        """Whether its sessions are ``ForeseeingSession``s."""
+        return False
 
     @abstractmethod
     def new_session(self) -> DrafterSession:

@@ -14,9 +14,9 @@ from forerun.distributions import Processing
 from forerun.drafters.config import DrafterConfig
 from forerun.drafters.declarations import Dependence, Need, Saving
 from forerun.drafters.draft_vocabulary import DraftVocabulary
-from forerun.drafters.drafter import Drafter, DrafterSession
+from forerun.drafters.drafter import Drafter, ForeseeingSession
 from forerun.drafters.drawing import draw_chain, draw_rows
-from forerun.drafters.network import Borrowed, DraftNetwork, Head, KnownBlock, PlainHead
+from forerun.drafters.network import Borrowed, DraftNetwork, Head, KnownBlock, OpenBlock, PlainHead
 from forerun.drafters.stop import DraftStop
 from forerun.errors import ForerunError
 from forerun.models import TransformersTarget, can_pack, pack_linears
@@ -117,14 +117,19 @@ class NetworkDrafter(Drafter):
         """Of the network."""
         return self.network.needs
 
+    @property
+    def foresees(self) -> bool:
+        """Where no draft changes the law of another."""
+        return self.dependence is Dependence.NONE
+
     def new_session(self) -> NetworkSession:
         """State for one request."""
         return NetworkSession(self)
 
 
 @final
-class NetworkSession(DrafterSession):
-    """What the network remembers of one request.
+class NetworkSession(ForeseeingSession):
+    """What the network remembers of one request. Only a drafter that ``foresees`` may be asked to foresee.
 
     Args:
         drafter: whose session it is.
@@ -133,6 +138,7 @@ class NetworkSession(DrafterSession):
     def __init__(self, drafter: NetworkDrafter) -> None:
         self._drafter = drafter
         self._context = drafter.network.new_context(drafter.borrowed, drafter.heads)
+        self._opened: OpenBlock | None = None  # of this round, if it was foreseen
 
     @property
     def length(self) -> int:
@@ -142,7 +148,17 @@ class NetworkSession(DrafterSession):
     @torch.inference_mode()
     def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
         """See :class:`DrafterSession`."""
+        self._opened = None
         self._context.extend(token_ids.to(features.device), features)
+
+    @torch.inference_mode()
+    def foresee(self, last_token: int, limit: int) -> Float[Tensor, " rows"]:
+        """See :class:`ForeseeingSession`."""
+        self._opened = block = self._context.open(last_token, limit)
+        assert isinstance(block, KnownBlock), "this drafter does not foresee"
+        first, second = block.rows[:limit].float().topk(2).values.unbind(-1)
+        margins = first - second  # of logits, hence of log-probabilities
+        return margins[: int(margins.isfinite().cumprod(0).sum())].cpu()
 
     @torch.inference_mode()
     def propose(
@@ -156,7 +172,7 @@ class NetworkSession(DrafterSession):
     ) -> Proposal:
         """See :class:`DrafterSession`."""
         drafter = self._drafter
-        block = self._context.open(last_token, horizon)
+        block = self._opened or self._context.open(last_token, horizon)
         certain = drafter.policy is ProposalPolicy.ARGMAX
         if isinstance(block, KnownBlock):
             rows = drafter.vocabulary.spread(block.rows[:horizon])

@@ -83,6 +83,8 @@ class Batch:
 
     def _plans(self, sessions: list[Session]) -> list[Plan]:
         """Horizons for all sessions, then their drafts."""
+        for session in sessions:
+            session.foresee()
         started = time.perf_counter()
         told = [session.context(batch_size=len(sessions)) for session in sessions]
         seats = [session.request.policy for session in sessions]

@@ -17,7 +17,7 @@ from forerun.engine.generation import Generation
 from forerun.engine.padding import unpadded
 from forerun.engine.request import Request
 from forerun.errors import ForerunError
-from forerun.horizons import AMTP, FixedHorizon, HorizonPolicy, JointPolicy
+from forerun.horizons import AMTP, FixedHorizon, HorizonPolicy, JointPolicy, Signal
 from forerun.models import Target, TransformersTarget
 from forerun.verification import Greedy, Rule, TokenLevel, TreeRule, TreeTokenLevel
 
@@ -255,6 +255,12 @@ def _check_kind(policy: HorizonPolicy, drafter: Drafter | TreeDrafter | None) ->
     if isinstance(drafter, TreeDrafter) and policy.ends_drafts:
         raise ForerunError(
             f"{policy.name} ends chains while they are drawn and {drafter.name} drafts trees; take another policy"
+        )
+    if Signal.DRAFT_MARGINS in policy.wants and not (isinstance(drafter, Drafter) and drafter.foresees):
+        name = "plain decoding" if drafter is None else drafter.name
+        raise ForerunError(
+            f"features F4 look at draft laws before drafting, which {name} does not have; take medusa, parallel-heads "
+            "or dflash, or features F3"
         )
     if isinstance(drafter, Drafter) and policy.shapes_trees:
         raise ForerunError(

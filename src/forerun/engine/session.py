@@ -19,6 +19,7 @@ from forerun.distributions import Purpose, TokenLogprob, UnusableLogits, token_l
 from forerun.drafters import (
     DrafterSession,
     DraftStop,
+    ForeseeingSession,
     RidingSession,
     TreeDrafter,
     TreeDrafterSession,
@@ -29,7 +30,7 @@ from forerun.engine.request import Request
 from forerun.engine.signals import Signals
 from forerun.engine.stop_rule import RuleStop
 from forerun.errors import ForerunError
-from forerun.horizons import Choice, DrawnToken, RoundContext, RoundFeedback, num_nodes
+from forerun.horizons import Choice, DrawnToken, RoundContext, RoundFeedback, Signal, num_nodes
 from forerun.models import Block, TargetCache, TargetStep
 from forerun.verification import Rule, TreeRule
 
@@ -79,6 +80,8 @@ class Session:
         self._watch = request.new_watch()
         self._committed: list[int] = list(request.prompt_ids)
         self._signals = Signals(request.target, request.policy.wants, request.prompt_ids)
+        self._margins: tuple[float, ...] | None = None  # of the round's block, where it was foreseen
+        self._foresight_seconds = 0.0
 
     @property
     def cache(self) -> TargetCache:
@@ -128,6 +131,16 @@ class Session:
         self._tell_end()
         return self.prefill
 
+    def foresee(self) -> None:
+        """Open the round's block where the policy looks at its laws; that is drafting, paid for at every horizon."""
+        self._margins, self._foresight_seconds = None, 0.0
+        limit = self._limit()
+        if Signal.DRAFT_MARGINS in self.request.policy.wants and limit > 0:
+            assert isinstance(self._proposer, ForeseeingSession)
+            started = time.perf_counter()
+            self._margins = tuple(self._proposer.foresee(self._committed[-1], limit).tolist())
+            self._foresight_seconds = time.perf_counter() - started
+
     def context(self, *, batch_size: int) -> tuple[RoundContext, float]:
         """What the horizon policy may know before drafting, and its coin.
 
@@ -160,7 +173,7 @@ class Session:
             block=block,
             riders=riders,
             controller_seconds=controller_seconds,
-            draft_seconds=time.perf_counter() - started,
+            draft_seconds=self._foresight_seconds + time.perf_counter() - started,
         )
 
     def settle(
@@ -254,18 +267,20 @@ class Session:
             self._proposer.end(tuple(self._committed[len(self.request.prompt_ids) :]))
 
     def _context(self, batch_size: int) -> RoundContext:
-        request = self.request
-        length = len(self._committed)
-        limit = request.limit(length)
-        if isinstance(self._proposer, RidingSession):
-            limit = min(limit, self._proposer.ready)
+        request, length = self.request, len(self._committed)
         return self._signals.context(
-            limit=limit,
+            limit=self._limit(),
             length=length,
             generated=length - len(request.prompt_ids),
             temperature=0.0 if request.sampling.greedy else request.sampling.temperature,
             batch_size=batch_size,
+            draft_margins=self._margins,
         )
+
+    def _limit(self) -> int:
+        """Largest horizon of the round that comes next."""
+        limit = self.request.limit(len(self._committed))
+        return min(limit, self._proposer.ready) if isinstance(self._proposer, RidingSession) else limit
 
     def _for_drafter(self, features: Float[Tensor, "rows layers hidden"]) -> Float[Tensor, "rows read hidden"]:
         """Without the layer that was captured for the horizon policy alone."""

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from forerun.engine.suffix_match import SuffixMatch
 from forerun.engine.token_classes import class_of_token
-from forerun.errors import ForerunError
 from forerun.horizons import HIDDEN_DIMS, RoundContext, Signal, TokenClass
 from forerun.models import Target, TransformersTarget
 
@@ -24,16 +23,9 @@ class Signals:
         target: of the request.
         wants: of the request's policy; nothing else is computed.
         prompt_ids: the tokens that stand before the answer.
-
-    Raises:
-        ForerunError: the policy asks for draft laws before drafting, which no drafter of this package tells.
     """
 
     def __init__(self, target: Target, wants: frozenset[Signal], prompt_ids: tuple[int, ...]) -> None:
-        if Signal.DRAFT_MARGINS in wants:
-            raise ForerunError(
-                "features F4 look at draft laws before drafting, which this engine does not have; choose F3 or below"
-            )
         self._target = target
         self._wants = wants
         self._last = prompt_ids[-1]
@@ -64,7 +56,16 @@ class Signals:
         if Signal.HIDDEN_STATE in self._wants:
             self._hidden = projected(features[-1])
 
-    def context(self, *, limit: int, length: int, generated: int, temperature: float, batch_size: int) -> RoundContext:
+    def context(
+        self,
+        *,
+        limit: int,
+        length: int,
+        generated: int,
+        temperature: float,
+        batch_size: int,
+        draft_margins: tuple[float, ...] | None,
+    ) -> RoundContext:
         """Everything that the policy may know; see ``RoundContext``."""
         entropy, top_prob, margin = (None, None, None) if self._law is None else self._law
         return RoundContext(
@@ -79,6 +80,7 @@ class Signals:
             token_class=self._token_class(),
             suffix_match=None if self._match is None else self._match.length,
             hidden=self._hidden,
+            draft_margins=draft_margins,
             batch_size=batch_size,
         )
 

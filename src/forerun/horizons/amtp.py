@@ -202,7 +202,12 @@ class AMTP(HorizonPolicy):
         limit = context.limit
         features = scaled_features(context, self._history, self.features)
         hazards = self._prior(limit) if self._rounds < self.warmup_rounds else self._hazards.predict(features, limit)
-        costs = self._costs.seconds(limit, context_length=context.context_length, batch_size=context.batch_size)
+        costs = self._costs.seconds(
+            limit,
+            context_length=context.context_length,
+            batch_size=context.batch_size,
+            drafted=context.draft_margins is not None,
+        )
         ratio = renewal = None
         if costs[limit] < inf:
             ratio, survival, invalid, renewal = best_horizon(hazards, costs, rate=self._rate.value_or(hazards, costs))

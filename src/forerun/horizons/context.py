@@ -168,6 +168,11 @@ class RoundFeedback:
         return self.drafted if self.tree_depth is None else self.tree_depth
 
     @property
+    def paid_depth(self) -> int:
+        """Tokens in a row whose drafting was paid: the whole limit where laws were told before the horizon."""
+        return self.depth if self.context.draft_margins is None else self.context.limit
+
+    @property
     def counted(self) -> int:
         """Number of drafted positions whose outcome counts."""
         return self.drafted if self.censored is None else self.censored

@@ -106,8 +106,13 @@ class CostTable(CostModel):
         """Number of rounds dropped as outliers."""
         return self._gate.outliers
 
-    def seconds(self, limit: int, *, context_length: int = 0, batch_size: int = 1) -> tuple[float, ...]:
-        """C(0), ..., C(limit); infinity where the table knows nothing. Context and batch are in the common level."""
+    def seconds(
+        self, limit: int, *, context_length: int = 0, batch_size: int = 1, drafted: bool = False
+    ) -> tuple[float, ...]:
+        """C(0), ..., C(limit); infinity where the table knows nothing. Context and batch are in the common level.
+
+        Whole rounds are timed, so what was drafted before the horizon was chosen is in every one of them.
+        """
         curve = self._curve
         if curve is None:
             curve = self._curve = self._read()

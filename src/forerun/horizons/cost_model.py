@@ -21,13 +21,17 @@ class CostModel(ABC):
         """Number of rounds dropped as outliers."""
 
     @abstractmethod
-    def seconds(self, limit: int, *, context_length: int = 0, batch_size: int = 1) -> tuple[float, ...]:
+    def seconds(
+        self, limit: int, *, context_length: int = 0, batch_size: int = 1, drafted: bool = False
+    ) -> tuple[float, ...]:
         """C(0), ..., C(limit) of one request's round; infinity where nothing is known.
 
         Args:
             limit: largest horizon asked for.
             context_length: committed tokens of the request.
             batch_size: requests in the pass; the others are taken to have the same horizon.
+            drafted: the whole limit is drafted before the horizon is chosen, so that its cost is sunk: a part of every
+                C(k), of C(0) too.
         """
 
     @abstractmethod

@@ -140,10 +140,13 @@ class CostSurface(CostModel):
         """Of a request's round besides drafting and the pass."""
         return self._rest
 
-    def seconds(self, limit: int, *, context_length: int = 0, batch_size: int = 1) -> tuple[float, ...]:
+    def seconds(
+        self, limit: int, *, context_length: int = 0, batch_size: int = 1, drafted: bool = False
+    ) -> tuple[float, ...]:
         """C(0), ..., C(limit); the other requests of a batch are taken to have the same horizon."""
         verify = self.verify_seconds(batch_size * (limit + 1), context_length, batch_size)[batch_size::batch_size]
-        total = np.add(self.draft_seconds(limit), verify) + self._rest
+        draft = self.draft_seconds(limit)
+        total = np.add(draft[-1] if drafted else draft, verify) + self._rest
         costs: tuple[float, ...] = tuple(total.tolist())
         return costs
 
@@ -184,8 +187,8 @@ class CostSurface(CostModel):
 
     def observe_draft(self, feedback: RoundFeedback) -> None:
         """Learn from a round's draft alone: of the second and further requests in one pass."""
-        if feedback.depth and feedback.draft_seconds:
-            self._draft.observe((feedback.depth,), feedback.draft_seconds)
+        if feedback.paid_depth and feedback.draft_seconds:
+            self._draft.observe((feedback.paid_depth,), feedback.draft_seconds)
 
     def observe_pass(self, width: int, context_length: int, batch_size: int, seconds: float) -> None:
         """Take in one timed pass of the target."""

@@ -54,8 +54,8 @@ class FeatureLevel(Enum):
     F3 = "F3"
     """Also the target's hidden state there, projected."""
     F4 = "F4"
-    """Also the margins of the draft laws. A reference: only for drafters that know these before they sample, and it
-    saves verification only."""
+    """Also the margins of the draft laws: only for drafters that know these before they sample, and the block is paid
+    for at every horizon, so it saves verification only."""
 
 
 HISTORY_NAMES = (
