@@ -96,10 +96,11 @@ LIVELY: dict[str, HorizonPolicy] = {
     "amtp-guarded": Guarded(
         WindowedSurvival(costs=STEEP, window=1, hysteresis=0.05, prior_hazard=0.45),
         first_probe=1,
-        probe_rounds=1,
+        probe_rounds=2,
+        plain_every=2,
         rest_rounds=1,
         look_rounds=1,
-        trial_rounds=1,
+        trial_rounds=2,
         probe_every=2,
     ),
     "dspark-early-break": CalibratedScheduler(costs=STEEP, calibration=CALIBRATED),

@@ -16,30 +16,32 @@ class Phase(Enum):
     """What the rounds of a guarded policy are for."""
 
     DRAFTING = "drafting"
-    """The other policy decides; what it achieves is measured."""
+    """The other policy decides."""
     PROBING = "probing"
-    """Horizon 0: what would plain decoding achieve?"""
+    """The other policy decides, but for every few rounds at horizon 0: which of both is faster?"""
     RESTING = "resting"
     """Horizon 0, because drafting does not pay."""
     LOOKING = "looking"
     """The limit, so that the other policy learns what it missed."""
     TRYING = "trying"
-    """The other policy decides, and has to show that it pays again."""
+    """As in a probe, but drafting has to show that it pays again."""
 
 
 @final
 class Guarded(HorizonPolicy):
     """Another policy with a probe of plain decoding; drafting stops where it does not pay, and never for good.
 
-    After `first_probe` rounds, and then after every `probe_every`, `probe_rounds` rounds run at horizon 0. If the other
-    policy's tokens per second since the last probe (its last `memory` rounds count most) are below `disable_below`
-    times those of the probe, drafting rests. After `rest_rounds` rounds it is looked at again: `look_rounds` rounds
-    draft the limit, so that a policy that plans 0 learns too, and `trial_rounds` rounds run as the other policy says.
-    If these reach `enable_above` times the rate of the rest, drafting goes on; otherwise it rests twice as long, up to
-    `probe_every` rounds.
+    After `first_probe` rounds, and then after every `probe_every`, come `probe_rounds` rounds of which every
+    `plain_every`-th has horizon 0. If the others' tokens per second are below `disable_below` times those of the plain
+    ones, drafting rests. Both are measured in the same rounds: what a round costs depends on the context's length, and
+    how well drafting goes on the text.
 
-    Past rounds alone settle which phase a round belongs to, so every exact rule keeps the target's law. The other
-    policy observes all rounds, those without drafts included: they teach costs.
+    After `rest_rounds` rounds it is looked at again: `look_rounds` rounds draft the limit, so that a policy that plans
+    0 learns too, then come `trial_rounds` rounds like those of a probe. If drafting reaches `enable_above` times the
+    plain rate, it goes on; otherwise it rests twice as long, up to `probe_every` rounds.
+
+    Past rounds alone settle what a round is for, so every exact rule keeps the target's law. The other policy observes
+    all rounds, those without drafts included: they teach costs.
 
     A policy that drafts in some contexts only, and gains less than the margin by it, is switched off too: that is what
     `disable_below` asks for.
@@ -48,21 +50,21 @@ class Guarded(HorizonPolicy):
         inner: decides while drafting pays.
         probe_every: rounds between probes, and the longest rest.
         probe_rounds: rounds of a probe.
-        first_probe: rounds before the first one.
+        plain_every: which rounds of probes and trials are plain.
+        first_probe: rounds before the first probe.
         disable_below: least gain over plain decoding, as a ratio of rates.
         enable_above: gain that a trial has to show.
         rest_rounds: rounds of the first rest.
         look_rounds: see above.
         trial_rounds: see above.
-        memory: rounds over which the rate of drafting is averaged.
 
     Raises:
-        ForerunError: a phase without rounds (looking may have none), an `enable_above` below `disable_below`, or a
-            policy that shapes trees.
+        ForerunError: a phase without rounds (looking may have none), a probe or trial without plain or without drafting
+            rounds, an `enable_above` below `disable_below`, or a policy that shapes trees.
 
     References:
-        The profit controller of a llama.cpp fork: a probe without speculation every 1024 cycles, margins of 5 %. Phase
-        lengths other than that, and the look before a trial, are ours.
+        The profit controller of a llama.cpp fork: a probe without speculation every 1024 cycles, margins of 5 %. The
+        length of a probe and its mixed rounds, rests, and the look before a trial are ours.
     """
 
     def __init__(
@@ -70,17 +72,22 @@ class Guarded(HorizonPolicy):
         inner: HorizonPolicy,
         *,
         probe_every: int = 1024,
-        probe_rounds: int = 8,
-        first_probe: int = 128,
+        probe_rounds: int = 128,
+        plain_every: int = 8,
+        first_probe: int = 64,
         disable_below: float = 1.05,
         enable_above: float = 1.1,
         rest_rounds: int = 128,
         look_rounds: int = 16,
-        trial_rounds: int = 32,
-        memory: int = 128,
+        trial_rounds: int = 64,
     ) -> None:
-        if min(probe_every, probe_rounds, first_probe, rest_rounds, trial_rounds, memory) < 1 or look_rounds < 0:
+        if min(probe_every, first_probe, rest_rounds) < 1 or look_rounds < 0:
             raise ForerunError("a guard's phases need at least 1 round each, looking 0 or more")
+        if not 2 <= plain_every <= min(probe_rounds, trial_rounds):
+            raise ForerunError(
+                f"plain_every is {plain_every}: give at least 2 and at most the {probe_rounds} rounds of a probe and "
+                f"the {trial_rounds} of a trial"
+            )
         if not 0.0 < disable_below <= enable_above:
             raise ForerunError(
                 f"disable_below is {disable_below} and enable_above {enable_above}: give 0 < disable_below <= "
@@ -91,18 +98,18 @@ class Guarded(HorizonPolicy):
         self.inner = inner
         self.probe_every = probe_every
         self.probe_rounds = probe_rounds
+        self.plain_every = plain_every
         self.first_probe = first_probe
         self.disable_below = disable_below
         self.enable_above = enable_above
         self.rest_rounds = rest_rounds
         self.look_rounds = look_rounds
         self.trial_rounds = trial_rounds
-        self.memory = memory
         self.phase = Phase.DRAFTING
         self._left = first_probe
         self._rest = rest_rounds
-        self._drafting = _Rate(memory)
-        self._plain = _Rate(memory)
+        self._drafting = _Rate()
+        self._plain = _Rate()
 
     @property
     def name(self) -> str:
@@ -132,20 +139,20 @@ class Guarded(HorizonPolicy):
     def propose(self, context: RoundContext, *, uniform: float) -> Choice:
         """As the other says, or horizon 0, or the limit."""
         chosen = self.inner.propose(context, uniform=uniform)
-        if self.phase in (Phase.DRAFTING, Phase.TRYING):
-            return chosen
         limit = context.limit
-        horizon = limit if self.phase is Phase.LOOKING else 0
+        if self.phase is Phase.LOOKING:
+            horizon = limit
+        elif self._is_plain:
+            horizon = 0
+        else:
+            return chosen
         certain = (1.0,) * horizon + (0.0,) * (limit - horizon)
         return replace(chosen, horizon=horizon, planned=horizon, explored=False, propensities=certain, stop=None)
 
     def observe(self, feedback: RoundFeedback) -> None:
-        """The other learns; the round counts in the rate of its phase, and may be the phase's last."""
+        """The other learns; in a probe or trial the round counts for its side, and may be the phase's last."""
         self.inner.observe(feedback)
-        if self.phase in (Phase.PROBING, Phase.RESTING):
-            self._plain.add(feedback)
-        elif self.phase is not Phase.LOOKING:
-            self._drafting.add(feedback)
+        (self._plain if self._is_plain else self._drafting).add(feedback)
         self._left -= 1
         if self._left == 0:
             self._next()
@@ -156,33 +163,37 @@ class Guarded(HorizonPolicy):
             self.inner.clone(),
             probe_every=self.probe_every,
             probe_rounds=self.probe_rounds,
+            plain_every=self.plain_every,
             first_probe=self.first_probe,
             disable_below=self.disable_below,
             enable_above=self.enable_above,
             rest_rounds=self.rest_rounds,
             look_rounds=self.look_rounds,
             trial_rounds=self.trial_rounds,
-            memory=self.memory,
         )
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the round has horizon 0 for the guard's own reasons."""
+        mixed = self.phase in (Phase.PROBING, Phase.TRYING)
+        return self.phase is Phase.RESTING or (mixed and self._left % self.plain_every == 0)
 
     def _next(self) -> None:
         """Begin another phase."""
         match self.phase:
             case Phase.DRAFTING:
-                self._plain = _Rate(self.memory)
                 self._begin(Phase.PROBING, self.probe_rounds)
             case Phase.PROBING:
-                if self._drafting.value < self.disable_below * self._plain.value:
+                if self._gain < self.disable_below:
                     self._begin(Phase.RESTING, self._rest)
                 else:
                     self._begin(Phase.DRAFTING, self.probe_every)
             case Phase.RESTING if self.look_rounds:
                 self._begin(Phase.LOOKING, self.look_rounds)
             case Phase.RESTING | Phase.LOOKING:
-                self._drafting = _Rate(self.memory)
                 self._begin(Phase.TRYING, self.trial_rounds)
             case Phase.TRYING:
-                if self._drafting.value >= self.enable_above * self._plain.value:
+                if self._gain >= self.enable_above:
                     self._rest = self.rest_rounds
                     self._begin(Phase.DRAFTING, self.probe_every)
                 else:
@@ -191,23 +202,28 @@ class Guarded(HorizonPolicy):
 
     def _begin(self, phase: Phase, rounds: int) -> None:
         self.phase, self._left = phase, rounds
+        self._drafting, self._plain = _Rate(), _Rate()
+
+    @property
+    def _gain(self) -> float:
+        """Rate of drafting over that of plain decoding in this phase."""
+        return self._drafting.value / self._plain.value
 
 
 @final
 class _Rate:
-    """Tokens per second over the last rounds: running sums that fade by 1 / memory in every round."""
+    """Tokens per second, a ratio of sums."""
 
-    def __init__(self, memory: int) -> None:
-        self._kept = 1.0 - 1.0 / memory
-        self._tokens = 0.0
+    def __init__(self) -> None:
+        self._tokens = 0
         self._seconds = 0.0
 
     @property
     def value(self) -> float:
-        """A ratio of sums."""
+        """Of at least one round."""
         return self._tokens / self._seconds
 
     def add(self, feedback: RoundFeedback) -> None:
         """Take in a round."""
-        self._tokens = self._kept * self._tokens + feedback.emitted
-        self._seconds = self._kept * self._seconds + feedback.seconds
+        self._tokens += feedback.emitted
+        self._seconds += feedback.seconds
