@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
+from math import hypot, sqrt
 from typing import final
 
 from forerun.errors import ForerunError
@@ -33,8 +34,8 @@ class Guarded(HorizonPolicy):
 
     After `first_probe` rounds, and then after every `probe_every`, come `probe_rounds` rounds of which every
     `plain_every`-th has horizon 0. If the others' tokens per second are below `disable_below` times those of the plain
-    ones, drafting rests. Both are measured in the same rounds: what a round costs depends on the context's length, and
-    how well drafting goes on the text.
+    ones, by more than the probe's own standard error, drafting rests. Both are measured in the same rounds: what a
+    round costs depends on the context's length, and how well drafting goes on the text.
 
     After `rest_rounds` rounds it is looked at again: `look_rounds` rounds draft the limit, so that a policy that plans
     0 learns too, then come `trial_rounds` rounds like those of a probe. If drafting reaches `enable_above` times the
@@ -64,7 +65,7 @@ class Guarded(HorizonPolicy):
 
     References:
         The profit controller of a llama.cpp fork: a probe without speculation every 1024 cycles, margins of 5 %. The
-        length of a probe and its mixed rounds, rests, and the look before a trial are ours.
+        length of a probe and its mixed rounds, its error, rests, and the look before a trial are ours.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Guarded(HorizonPolicy):
             case Phase.DRAFTING:
                 self._begin(Phase.PROBING, self.probe_rounds)
             case Phase.PROBING:
-                if self._gain < self.disable_below:
+                if self._gain * (1.0 + self._gain_error) < self.disable_below:
                     self._begin(Phase.RESTING, self._rest)
                 else:
                     self._begin(Phase.DRAFTING, self.probe_every)
@@ -209,6 +210,11 @@ class Guarded(HorizonPolicy):
         """Rate of drafting over that of plain decoding in this phase."""
         return self._drafting.value / self._plain.value
 
+    @property
+    def _gain_error(self) -> float:
+        """Standard error of the gain as a share of it."""
+        return hypot(self._drafting.relative_error, self._plain.relative_error)
+
 
 @final
 class _Rate:
@@ -217,13 +223,24 @@ class _Rate:
     def __init__(self) -> None:
         self._tokens = 0
         self._seconds = 0.0
+        self._squares = [0.0, 0.0, 0.0]
 
     @property
     def value(self) -> float:
         """Of at least one round."""
         return self._tokens / self._seconds
 
+    @property
+    def relative_error(self) -> float:
+        """Of a ratio of sums, over the ratio: root of sum of (tokens - rate seconds)^2, over tokens."""
+        tokens, mixed, seconds = self._squares
+        rate = self.value
+        return sqrt(max(0.0, tokens - 2.0 * rate * mixed + rate * rate * seconds)) / self._tokens
+
     def add(self, feedback: RoundFeedback) -> None:
         """Take in a round."""
-        self._tokens += feedback.emitted
-        self._seconds += feedback.seconds
+        tokens, seconds = feedback.emitted, feedback.seconds
+        self._tokens += tokens
+        self._seconds += seconds
+        products = (tokens * tokens, tokens * seconds, seconds * seconds)
+        self._squares = [before + product for before, product in zip(self._squares, products, strict=True)]
