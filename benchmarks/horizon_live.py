@@ -1,6 +1,6 @@
 """Live runs of the controllers that replay found fastest, beside their replays and plain decoding.
 
-    python -m benchmarks.horizon_live RECORDING RESULT [--prompts N] [--policies N]
+    python -m benchmarks.horizon_live RECORDING RESULT [--prompts N] [--policies N] [--tokens N]
 
 RESULT is the file that ``forerun replay`` or ``forerun compare horizons --recording`` wrote; the live part is added to
 it. Controllers are told the recording's costs, so their rounds can be compared with the replay's one by one; speeds are
@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, final
@@ -27,9 +28,15 @@ from forerun.drafters import load_drafter
 from forerun.engine import generate
 from forerun.evaluation import SpeedPair, speed_ratio
 from forerun.evaluation.comparison import starting_table
-from forerun.evaluation.recording import Recording, read_recording, recorded_costs, recorded_track
+from forerun.evaluation.recording import (
+    RecordedAnswer,
+    Recording,
+    read_recording,
+    recorded_costs,
+    recorded_track,
+)
 from forerun.evaluation.replay import Priced, Track, replay
-from forerun.horizons import HorizonPolicy
+from forerun.horizons import CostTable, HorizonPolicy
 from forerun.models import load_target
 from forerun.recipes import HORIZONS, embedded_drafter, shipped_prompts
 from forerun.verification import Agreement
@@ -81,13 +88,28 @@ class LiveAnswer:
 _LINE = TypeAdapter(LiveAnswer)
 
 
-def measure(recording: Recording, names: list[str], num_prompts: int, journal: Path) -> dict[str, Any]:
+@final
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What belongs to one temperature: texts, the controllers that learn from them, and what they did."""
+
+    answers: list[RecordedAnswer]
+    tracks: list[Track]
+    table: CostTable
+    live: dict[str, Priced]
+    said: dict[str, list[LiveAnswer]]
+
+
+def measure(
+    recording: Recording, names: list[str], *, num_prompts: int, num_tokens: int, journal: Path
+) -> dict[str, Any]:
     """Decode the first prompts of the recording live, with every controller and without.
 
     Args:
         recording: the texts.
         names: of controllers.
         num_prompts: how many.
+        num_tokens: of each answer.
         journal: keeps finished prompts; controllers of an interrupted run learn them again from the recording.
     """
     header = recording.header
@@ -96,58 +118,100 @@ def measure(recording: Recording, names: list[str], num_prompts: int, journal: P
     assert folder is not None, "the recording was made with the shipped drafter"
     drafter = load_drafter(folder, target)
     texts = {prompt.id: prompt.text for prompt in shipped_prompts(len(header.prompts))}
-    costs = recorded_costs(header, COSTS)
-    answers = [answer for answer in recording.answers if answer.prompt in header.prompts[:num_prompts]]
     kept = _kept(journal)
-    found: dict[str, Any] = {}
-    for temperature in header.temperatures:
-        chosen = [answer for answer in answers if answer.temperature == temperature]
-        tracks = [recorded_track(answer, coin_seed=header.seed) for answer in chosen]
-        table = starting_table(tracks, costs)
-        live = {name: Priced(policy_factory(name)(table), costs) for name in [*names, PLAIN]}
-        spoken: dict[str, list[LiveAnswer]] = {name: [] for name in live}
-        for turn, (answer, track) in enumerate(zip(chosen, tracks, strict=True)):
-            order = list(live)
-            known = [kept.get((temperature, answer.prompt, name)) for name in order]
-            fresh: list[LiveAnswer] = []
-            for name in order[turn % len(order) :] + order[: turn % len(order)]:
-                earlier = known[order.index(name)]
-                if None not in known and earlier is not None:
-                    replay(live[name].inner, [track], costs)
-                    spoken[name].append(earlier)
-                    continue
-                said = generate(
-                    target, texts[answer.prompt], drafter=drafter, horizon=live[name],
-                    sampling=SamplingParams(temperature=temperature), max_new_tokens=header.max_new_tokens,
-                    ignore_stop_ids=header.ignore_stop_ids, seed=header.seed, request=answer.number, rule=Agreement(),
-                )  # fmt: skip
-                assert said.prefill is not None
-                started = time.process_time()
-                totals = said.totals
-                fresh.append(
-                    LiveAnswer(
-                        temperature=temperature, prompt=answer.prompt, policy=name,
-                        rounds=[(record.depth, len(record.token_ids)) for record in said.records],
-                        emitted=totals.emitted, seconds=time.process_time() - started,
-                        same_text=tuple(said.token_ids) == answer.token_ids,
-                    )
-                )  # fmt: skip
-                spoken[name].append(fresh[-1])
-            with journal.open("a", encoding="utf-8") as sink:
-                sink.write("".join(_LINE.dump_json(each).decode() + "\n" for each in fresh))
-            print(f"temperature {temperature:g}, {answer.prompt}", file=sys.stderr, flush=True)
-        found[f"{temperature:g}"] = {
-            name: {
-                "answers": len(chosen),
-                "answers_with_the_recorded_text": sum(each.same_text for each in own),
-                **_gap([pair for each in own for pair in each.rounds], policy_factory(name)(table), tracks, recording),
-                "tokens": sum(each.emitted for each in own),
-                "processor_seconds": sum(each.seconds for each in own),
-                "ratio_to_plain": _ratio(own, spoken[PLAIN]),
-            }
-            for name, own in spoken.items()
+    stages = {
+        temperature: _stage(recording, temperature, names, num_prompts, num_tokens)
+        for temperature in header.temperatures
+    }  # fmt: skip
+    for turn, (temperature, stage) in product(range(num_prompts), stages.items()):
+        answer, names_here = stage.answers[turn], list(stage.live)
+        known = [kept.get((temperature, answer.prompt, name)) for name in names_here]
+        fresh: list[LiveAnswer] = []
+        for name in names_here[turn % len(names_here) :] + names_here[: turn % len(names_here)]:
+            earlier = known[names_here.index(name)]
+            if None not in known and earlier is not None:
+                replay(stage.live[name].inner, [stage.tracks[turn]], recorded_costs(header, COSTS))
+                stage.said[name].append(earlier)
+                continue
+            spoken = generate(
+                target, texts[answer.prompt], drafter=drafter, horizon=stage.live[name],
+                sampling=SamplingParams(temperature=temperature), max_new_tokens=num_tokens,
+                ignore_stop_ids=header.ignore_stop_ids, seed=header.seed, request=answer.number, rule=Agreement(),
+            )  # fmt: skip
+            assert spoken.prefill is not None
+            started = time.process_time()
+            totals = spoken.totals
+            fresh.append(
+                LiveAnswer(
+                    temperature=temperature, prompt=answer.prompt, policy=name,
+                    rounds=[(record.depth, len(record.token_ids)) for record in spoken.records],
+                    emitted=totals.emitted, seconds=time.process_time() - started,
+                    same_text=tuple(spoken.token_ids) == answer.token_ids,
+                )
+            )  # fmt: skip
+            stage.said[name].append(fresh[-1])
+        with journal.open("a", encoding="utf-8") as sink:
+            sink.write("".join(_LINE.dump_json(each).decode() + "\n" for each in fresh))
+        print(f"temperature {temperature:g}, {answer.prompt}", file=sys.stderr, flush=True)
+    return {f"{temperature:g}": _measured(stage, recording) for temperature, stage in stages.items()}
+
+
+def _stage(recording: Recording, temperature: float, names: list[str], num_prompts: int, num_tokens: int) -> Stage:
+    header = recording.header
+    answers = [
+        shortened(answer, num_tokens)
+        for answer in recording.answers
+        if answer.temperature == temperature and answer.prompt in header.prompts[:num_prompts]
+    ]
+    tracks = [recorded_track(answer, coin_seed=header.seed) for answer in answers]
+    costs = recorded_costs(header, COSTS)
+    table = starting_table(tracks, costs)
+    live = {name: Priced(policy_factory(name)(table), costs) for name in [*names, PLAIN]}
+    return Stage(answers, tracks, table, live, {name: [] for name in live})
+
+
+def shortened(answer: RecordedAnswer, num_tokens: int) -> RecordedAnswer:
+    """The answer as recorded with a smaller cap: limits near its end are smaller, and drafts are cut to them.
+
+    Drafts of a shorter window are the beginning of those of a longer one, since the drafter is prefix-consistent.
+    """
+    if num_tokens >= len(answer.token_ids):
+        return answer
+    positions = []
+    for position in answer.positions[: num_tokens - 1]:
+        limit = min(position.context.limit, num_tokens - position.context.generated - 1)
+        assert position.censored is None, "answers that ended by themselves are not shortened"
+        positions.append(
+            position.model_copy(
+                update={
+                    "context": position.context.model_copy(update={"limit": limit}),
+                    "accepted": min(position.accepted, limit),
+                    "accept_probabilities": position.accept_probabilities[:limit],
+                    "overlaps": position.overlaps[:limit],
+                    "drafts": position.drafts[:limit],
+                }
+            )
+        )
+    return answer.model_copy(update={"token_ids": answer.token_ids[:num_tokens], "positions": tuple(positions)})
+
+
+def _measured(stage: Stage, recording: Recording) -> dict[str, Any]:
+    return {
+        name: {
+            "answers": len(own),
+            "answers_with_the_recorded_text": sum(each.same_text for each in own),
+            **_gap(
+                [pair for each in own for pair in each.rounds],
+                policy_factory(name)(stage.table),
+                stage.tracks,
+                recording,
+            ),
+            "tokens": sum(each.emitted for each in own),
+            "processor_seconds": sum(each.seconds for each in own),
+            "ratio_to_plain": _ratio(own, stage.said[PLAIN]),
         }
-    return found
+        for name, own in stage.said.items()
+    }
 
 
 def _kept(journal: Path) -> dict[tuple[float, str, str], LiveAnswer]:
@@ -203,7 +267,12 @@ def main(arguments: list[str]) -> int:
         "machine": {"cpu": environment.cpu_name(), "cores": environment.num_cores()},
         "costs_told": COSTS,
     }
-    measured = measure(read_recording(recording_path), names, options.get("--prompts", 6), Path(f"{result_path}.live"))
+    recording = read_recording(recording_path)
+    num_tokens = options.get("--tokens", recording.header.max_new_tokens)
+    measured = measure(
+        recording, names, num_prompts=options.get("--prompts", 6), num_tokens=num_tokens,
+        journal=Path(f"{result_path}.live"),
+    )  # fmt: skip
     result["live"] = {**origin, "temperatures": measured}
     result_path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result["live"]))
