@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from forerun.distributions import SamplingParams
-from forerun.drafters import ForeseeingSession
+from forerun.drafters import ForeseeingSession, NetworkDrafter
 from forerun.engine import generate, generate_batch
 from forerun.errors import ForerunError
 from forerun.horizons import AMTP, Choice, CostSurface, FeatureLevel, HorizonPolicy, RoundContext, RoundFeedback, Signal
-from forerun.models import tiny_target
+from forerun.models import TransformersTarget, tiny_target
 from tests.support.horizons import Forced
 from tests.support.networks import tiny_drafter
 
@@ -42,6 +42,14 @@ class Sighted(HorizonPolicy):
         return Sighted()
 
 
+def session_after_prompt(target: TransformersTarget, drafter: NetworkDrafter) -> ForeseeingSession:
+    """Made afresh."""
+    session = drafter.new_session()
+    ids = torch.tensor(PROMPT)
+    session.extend(ids, target.forward(ids, target.new_cache(), captured=drafter.captured_layers).features)
+    return session
+
+
 @pytest.mark.parametrize(
     ("kind", "temperature"),
     [
@@ -53,7 +61,7 @@ class Sighted(HorizonPolicy):
 def test_drafts_are_those_of_an_engine_that_does_not_look(kind: str, temperature: float) -> None:
     """The same horizons and seed give the same answer, whether the block was opened for a look or not.
 
-    Catches a second block, a block of the round before, and numbers that the look uses up.
+    Catches a second block, margins of another round or place, and numbers that the look uses up.
     """
     target = tiny_target()
     drafter = tiny_drafter(target, kind=kind)
@@ -64,6 +72,9 @@ def test_drafts_are_those_of_an_engine_that_does_not_look(kind: str, temperature
         for policy in (sighted, blind)
     ]
     assert texts[0].token_ids == texts[1].token_ids
+    told_first = sighted.inner.feedback[0].context.draft_margins or ()
+    fresh = session_after_prompt(target, drafter).foresee(texts[0].token_ids[0], len(told_first))
+    assert told_first == pytest.approx(fresh.tolist(), abs=1e-5) and len(set(told_first)) > 1
     pairs = list(zip(sighted.inner.feedback, blind.feedback, strict=True))
     assert all(mine.overlaps == pytest.approx(other.overlaps, abs=1e-9) for mine, other in pairs)
     for told in sighted.inner.feedback:
@@ -77,16 +88,18 @@ def test_margins_are_those_of_the_laws_that_are_drawn_from() -> None:
     """A fresh session, from the definition: log-probabilities of the proposal's own law."""
     target = tiny_target()
     drafter = tiny_drafter(target, kind="dflash")
-    session = drafter.new_session()
-    ids = torch.tensor(PROMPT)
-    step = target.forward(ids, target.new_cache(), captured=drafter.captured_layers)
-    session.extend(ids, step.features)
-    assert isinstance(session, ForeseeingSession) and drafter.foresees
-    margins = session.foresee(3, 4)
+    session = session_after_prompt(target, drafter)
     processing = generate(target, [*PROMPT, 3]).request.new_processing()
-    proposal = session.propose(3, 3, processing, uniforms=torch.full((3,), 0.4, dtype=torch.float64))
+    uniforms = torch.full((3,), 0.4, dtype=torch.float64)
+    margins = session.foresee(3, 4)
+    proposal = session.propose(3, 3, processing, uniforms=uniforms)
     first, second = proposal.law.dense().log().topk(2).values.unbind(-1)
     torch.testing.assert_close(margins[:3].double(), (first - second).double(), rtol=0, atol=1e-5)
+    session.foresee(3, 4)
+    features = target.forward(torch.tensor([3]), target.new_cache(), captured=drafter.captured_layers).features
+    session.extend(torch.tensor([3]), features)
+    later = session.propose(9, 3, processing, uniforms=uniforms)
+    assert not torch.allclose(later.law.dense(), proposal.law.dense()), "a block outlives its round"
 
 
 def test_amtp_learns_what_a_sunk_block_costs() -> None:

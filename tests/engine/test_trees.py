@@ -20,7 +20,7 @@ from tests.support.families import FAMILIES, write_model
 from tests.support.horizons import Clocked, Forced
 from tests.support.targets import fresh_greedy, random_table
 
-GREEDY = SamplingParams(temperature=0.0)
+GREEDY, COOL = SamplingParams(temperature=0.0), SamplingParams(temperature=0.3)
 PROMPT = (5, 9, 2, 40, 7, 7)
 
 
@@ -120,9 +120,8 @@ def test_the_chosen_shape_is_drawn_and_told() -> None:
     shapes = [(2, 3), (), (5,), (1, 1, 2), (64, 1, 1)]
     policy = Forced(shapes)
     drafter = DraftModelTree(disturbed(target, 0.3), target, branching=(9, 9, 9))
-    generation = generate(target, PROMPT, drafter=drafter, horizon=policy, sampling=GREEDY, max_new_tokens=40)
+    generation = generate(target, PROMPT, drafter=drafter, horizon=policy, sampling=COOL, max_new_tokens=40)
     records = run_in_step(generation)
-    assert generation.token_ids == fresh_greedy(target, PROMPT, 40)[len(PROMPT) :]
     for record, told, shape in zip(records[:-3], policy.feedback, shapes * 9, strict=False):
         assert (record.drafted, record.depth, told.tree_depth or 0) == (num_nodes(shape), len(shape), len(shape))
         tried = min(record.accepted + 1, len(shape))

@@ -24,7 +24,7 @@ from forerun.horizons import (
     TreeAMTP,
     num_nodes,
 )
-from forerun.horizons.evidence import evidence
+from forerun.horizons.evidence import evidence, survival_evidence
 from forerun.verification import Candidates, TreeOutcome, TreeTokenLevel
 from tests.exactness.enumerate import Tokens, chain_law, distance
 from tests.exactness.tables import plain_model, processed, random_logits
@@ -202,7 +202,7 @@ def test_a_tree_teaches_about_tried_depths_and_no_others(soft: bool) -> None:
     """
     context = context_before(PROMPT)
     choice = Choice(horizon=2, planned=2, explored=False, propensities=(1.0, 1.0), branching=(2, 1))
-    tried, failed, weights, rejected = ([0.0, 0.0] for _ in range(4))
+    tried, failed, weights, rejected, survived = ([0.0, 0.0] for _ in range(5))
     trees = Trees(TARGET, DRAFT, Candidates.WITH_REPLACEMENT)
     for _, outcome, probability in verified(trees, TreeTokenLevel(), (2, 1), PROMPT):
         reached = len(outcome.path)
@@ -213,6 +213,11 @@ def test_a_tree_teaches_about_tried_depths_and_no_others(soft: bool) -> None:
         for depth, item in enumerate(items.items()):
             weights[depth] += probability * item.weight
             rejected[depth] += probability * item.weight * item.label
+        direct = survival_evidence(told_by(choice, context, outcome), soft=soft, importance_clip=1.0)
+        assert direct.weights == [1.0, 1.0]  # a survival is known of every depth, 0 behind a rejection
+        for depth, label in enumerate(direct.labels):
+            survived[depth] += probability * label
     assert failed[0] > 0.01 and 0.01 < failed[1] < tried[1] < 0.99
     assert weights == pytest.approx(tried, abs=TOLERANCE)
     assert rejected == pytest.approx(failed, abs=TOLERANCE)
+    assert survived == pytest.approx([before - lost for before, lost in zip(tried, failed, strict=True)], abs=TOLERANCE)

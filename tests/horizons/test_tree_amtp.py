@@ -11,6 +11,7 @@ from forerun.errors import ForerunError
 from forerun.horizons import (
     Choice,
     CostSurface,
+    CostTable,
     DraftTime,
     FeatureLevel,
     PassTime,
@@ -166,6 +167,20 @@ def test_a_saved_state_goes_on_and_a_clone_does_not() -> None:
     assert policy.state_dict() == other.state_dict()
     with pytest.raises(ForerunError, match="tree AMTP state: format"):
         other.load_state_dict(state | {"format": "forerun-amtp/2"})
+
+
+def test_a_tree_that_failed_at_once_is_paid_for_whole() -> None:
+    """One depth was tried and three were drafted. Catches costs of deep trees booked as those of short chains."""
+    choice = Choice(horizon=3, planned=3, explored=False, propensities=(1.0,) * 4, branching=(2, 1, 1))
+    told = RoundFeedback(
+        choice=choice, context=context(), accepted=0, accept_probabilities=(0.0,), overlaps=(0.2,), seconds=2.0,
+        draft_seconds=0.5, verify_seconds=1.0, verify_width=7, tree_depth=3,
+    )  # fmt: skip
+    table, surface = CostTable(), CostSurface()
+    for _ in range(3):
+        table.observe_round(told)
+        surface.observe_round(told)
+    assert (table.measured, surface.draft_seconds(3)[3]) == ((3,), pytest.approx(0.5))
 
 
 def test_impossible_settings_are_refused() -> None:

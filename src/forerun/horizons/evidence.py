@@ -121,11 +121,12 @@ def survival_evidence(feedback: RoundFeedback, *, soft: bool, importance_clip: f
 
     The label is the prefix weight times the chance to pass j: 1{first j accepted} from accept bits, and its expectation
     over the verifier's coins and the token at j where `soft`. Unlike a hazard's evidence it goes on behind a rejection,
-    with label 0.
+    with label 0, and in a tree through the depths that were never tried.
     """
     weights, rejected = expected_bits(feedback) if soft else accept_bits(feedback)
     labels = [weight * (1.0 - label) for weight, label in zip(weights, rejected, strict=True)]
-    labels += [0.0] * (feedback.counted - len(labels))
+    known = feedback.depth if feedback.censored is None else feedback.counted
+    labels += [0.0] * (known - len(labels))
     return Evidence([1.0] * len(labels), labels, _importances(feedback, len(labels), importance_clip))
 
 
