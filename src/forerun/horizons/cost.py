@@ -117,11 +117,12 @@ class CostTable(CostModel):
         if curve is None:
             curve = self._curve = self._read()
         level = exp(self._level)
-        return (*[level * cell for cell in curve[: limit + 1]], *(inf,) * (limit + 1 - len(curve)))
+        known = tuple([level * cell for cell in curve[: limit + 1]])
+        return known + (inf,) * (limit + 1 - len(known))
 
     def observe_round(self, feedback: RoundFeedback) -> None:
         """`observe` with the tokens that were really drafted, of a tree its depth."""
-        self.observe(feedback.depth, feedback.seconds)
+        self._take_in(feedback.depth, log(feedback.seconds))
 
     def observe(self, horizon: int, seconds: float) -> None:
         """Take in one timed round.
@@ -129,8 +130,12 @@ class CostTable(CostModel):
         Raises:
             ForerunError: a negative horizon or a duration that is not above 0.
         """
-        value = _log_seconds(horizon, seconds) - self._level
-        if horizon not in self._cells:
+        self._take_in(horizon, _log_seconds(horizon, seconds))
+
+    def _take_in(self, horizon: int, log_seconds: float) -> None:
+        value = log_seconds - self._level
+        cell = self._cells.get(horizon)
+        if cell is None:
             waiting = self._pending.setdefault(horizon, [])
             waiting.append(value)
             if len(waiting) >= self.min_samples:
@@ -139,12 +144,12 @@ class CostTable(CostModel):
                 del self._pending[horizon]
                 self._curve = None
             return
-        residual = value - self._cells[horizon]
+        residual = value - cell
         if not self._gate.admits(residual):
             return
-        self._counts[horizon] += 1
+        self._counts[horizon] = count = self._counts[horizon] + 1
         self._level += self.level_rate * residual
-        self._cells[horizon] += max(self.cell_rate, 1.0 / self._counts[horizon]) * residual
+        self._cells[horizon] = cell + max(self.cell_rate, 1.0 / count) * residual
         self._move(horizon)
 
     def copy(self) -> CostTable:
@@ -234,13 +239,14 @@ class CostTable(CostModel):
         curve = self._curve
         if curve is None:
             return
-        value = exp(self._cells[horizon])
-        above = curve[horizon - 1] <= value if horizon else True
-        below = value <= curve[horizon + 1] if horizon + 1 < len(curve) else True
         self._moves += 1
-        if self._rising and above and below:
-            curve[horizon] = value
-        elif self._rising or self._moves >= MOVES_BETWEEN_FITS:
+        if self._rising:
+            value = exp(self._cells[horizon])
+            if (horizon and value < curve[horizon - 1]) or (horizon + 1 < len(curve) and value > curve[horizon + 1]):
+                self._curve = None
+            else:
+                curve[horizon] = value
+        elif self._moves >= MOVES_BETWEEN_FITS:
             self._curve = None
 
 

@@ -30,21 +30,28 @@ class Evidence(NamedTuple):
         weights: prefix weights w, with expectation s_{j-1}, the survival of the prefix.
         labels: rejection labels y in [0, 1], with E[w y] = s_{j-1} h_j.
         importances: inverses of the probabilities that the positions were drafted, clipped.
+        factors: importance times weight, what a position counts in a loss.
     """
 
     weights: list[float]
     labels: list[float]
     importances: list[float]
+    factors: list[float]
+
+    @classmethod
+    def weighted(cls, weights: list[float], labels: list[float], importances: list[float]) -> Evidence:
+        """From the other three columns."""
+        return cls(weights, labels, importances, list(map(mul, weights, importances)))
 
     @classmethod
     def of(cls, items: Iterable[tuple[float, float, float]]) -> Evidence:
         """From one (weight, label, importance) for each position."""
         rows = list(items)
-        return cls([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
+        return cls.weighted([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
 
     def items(self) -> list[Item]:
         """One item for each position."""
-        return list(map(Item, *self))
+        return list(map(Item, self.weights, self.labels, self.importances))
 
 
 def accept_bits(feedback: RoundFeedback) -> tuple[list[float], list[float]]:
@@ -111,9 +118,10 @@ def evidence(
     else:
         labels = [1.0 - overlap for overlap in feedback.overlaps[: feedback.counted]]
         weights = [1.0] * len(labels)
-    if not inverse_propensity:
-        return Evidence(weights, labels, [1.0] * len(weights))
-    return Evidence(weights, labels, _importances(feedback, len(weights), importance_clip))
+    count = len(weights)
+    if feedback.choice.planned >= count or not inverse_propensity:
+        return Evidence(weights, labels, [1.0] * count, weights)
+    return Evidence.weighted(weights, labels, _importances(feedback, count, importance_clip))
 
 
 def survival_evidence(feedback: RoundFeedback, *, soft: bool, importance_clip: float) -> Evidence:
@@ -127,12 +135,14 @@ def survival_evidence(feedback: RoundFeedback, *, soft: bool, importance_clip: f
     labels = [weight * (1.0 - label) for weight, label in zip(weights, rejected, strict=True)]
     known = feedback.depth if feedback.censored is None else feedback.counted
     labels += [0.0] * (known - len(labels))
-    return Evidence([1.0] * len(labels), labels, _importances(feedback, len(labels), importance_clip))
+    importances = _importances(feedback, len(labels), importance_clip)
+    return Evidence([1.0] * len(labels), labels, importances, importances)
 
 
 def _importances(feedback: RoundFeedback, count: int, clip: float) -> list[float]:
-    """1 / propensity up to the clip; where the plan covers all positions that is 1."""
-    if feedback.choice.planned >= count:
-        return [1.0] * count
-    floor = 1.0 / clip
-    return [1.0 / propensity if propensity > floor else clip for propensity in feedback.choice.propensities[:count]]
+    """1 / propensity up to the clip; 1 as far as the plan goes."""
+    planned, floor = min(feedback.choice.planned, count), 1.0 / clip
+    importances = [1.0] * planned
+    for propensity in feedback.choice.propensities[planned:count]:
+        importances.append(1.0 / propensity if propensity > floor else clip)
+    return importances

@@ -9,12 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from enum import Enum
-from operator import add, mul
+from itertools import zip_longest
+from operator import mul
 from typing import final
 
 from forerun.errors import ForerunError
 from forerun.horizons.evidence import Evidence
 from forerun.horizons.plain import check_keys, read_floats
+
+WAITING_MAX = 64
 
 
 class Schedule(Enum):
@@ -85,27 +88,35 @@ def propensities(
 class EffectiveSampleSize:
     """Kish's effective number of rounds behind each position's hazard: (sum of v)^2 / sum of v^2.
 
-    v is importance times prefix weight. A few rounds with weight 1 / epsilon count for few.
+    v is importance times prefix weight. A few rounds with weight 1 / epsilon count for few. Rounds wait until they are
+    added up together, one position after the other: half the work, and nobody asks between rounds.
     """
 
     def __init__(self) -> None:
         self._sums: list[float] = []
         self._squares: list[float] = []
+        self._waiting: list[list[float]] = []
 
     def observe(self, evidence: Evidence) -> None:
         """Take in a round's evidence."""
-        values = list(map(mul, evidence.weights, evidence.importances))
-        count = len(values)
-        missing = count - len(self._sums)
-        if missing > 0:
-            self._sums += [0.0] * missing
-            self._squares += [0.0] * missing
-        self._sums[:count] = map(add, self._sums, values)
-        self._squares[:count] = map(add, self._squares, map(mul, values, values))
+        self._waiting.append(evidence.factors)
+        if len(self._waiting) == WAITING_MAX:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        columns = list(zip_longest(*self._waiting, fillvalue=0.0))
+        missing = [0.0] * (len(columns) - len(self._sums))
+        self._sums += missing
+        self._squares += missing
+        for index, column in enumerate(columns):
+            self._sums[index] = sum(column, self._sums[index])
+            self._squares[index] = sum(map(mul, column, column), self._squares[index])
+        self._waiting.clear()
 
     @property
     def sizes(self) -> tuple[float, ...]:
         """Effective number of rounds for each position seen so far."""
+        self._add_up()
         return tuple(
             total * total / squares if squares > 0.0 else 0.0
             for total, squares in zip(self._sums, self._squares, strict=True)
@@ -113,6 +124,7 @@ class EffectiveSampleSize:
 
     def state_dict(self) -> dict[str, object]:
         """The state as plain data."""
+        self._add_up()
         return {"sums": list(self._sums), "squares": list(self._squares)}
 
     def load_state_dict(self, data: object) -> None:
@@ -126,3 +138,4 @@ class EffectiveSampleSize:
         if len(sums) != len(squares):
             raise ForerunError(f"effective sample size: {len(sums)} sums but {len(squares)} squares")
         self._sums, self._squares = sums, squares
+        self._waiting.clear()

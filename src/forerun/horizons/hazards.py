@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from math import exp, inf, log, sqrt
-from operator import add, mul, neg, sub, truediv
+from operator import mul, sub
 from typing import final
 
 import numpy as np
@@ -20,6 +19,8 @@ from forerun.horizons.learner import HAZARD_MIN, HazardLearner, Learner
 from forerun.horizons.plain import check_keys, read_floats
 
 LOGIT_MAX = log((1.0 - HAZARD_MIN) / HAZARD_MIN)
+LOWEST, HIGHEST = 1.0 / (1.0 + exp(LOGIT_MAX)), 1.0 / (1.0 + exp(-LOGIT_MAX))
+"""Hazards at the clip, as they are computed there."""
 INITIAL_SQUARES = 1.0
 """AdaGrad's sums of squares start here: without it the very first round would move every coordinate a whole step."""
 
@@ -89,6 +90,9 @@ class LogisticHazards(HazardLearner):
         self._slope_squares = [INITIAL_SQUARES] * len(self._slopes)
         self._biases: list[float] = []
         self._bias_squares: list[float] = []
+        self._known_features: tuple[float, ...] | None = None
+        self._known_hazards: list[float] = []
+        self._clipped = False
 
     @property
     def biases(self) -> tuple[float, ...]:
@@ -102,16 +106,15 @@ class LogisticHazards(HazardLearner):
 
     def predict(self, features: Sequence[float], limit: int) -> list[float]:
         """The hazards of positions 1..limit. O(limit + features)."""
-        # Lists of floats: arrays of this size cost more to build than to compute with.
-        return [1.0 / (1.0 + odds) for odds in map(exp, map(neg, _clipped(self._logits(features, limit))))]
+        return self._hazards(tuple(features), limit)[:limit]
 
     def predict_rows(self, features: Sequence[Sequence[float]], limit: int) -> np.ndarray:
         """The hazards of many requests: (requests, limit)."""
         if self._position_feature:
             return super().predict_rows(features, limit)
-        biases = self._logits((), limit)
+        self._meet(limit)
         shared = np.array(features).reshape(len(features), len(self._slopes)) @ np.array(self._slopes)
-        logits = np.add.outer(shared, biases).clip(-LOGIT_MAX, LOGIT_MAX)
+        logits = np.add.outer(shared, self._biases[:limit]).clip(-LOGIT_MAX, LOGIT_MAX)
         hazards: np.ndarray = 1.0 / (1.0 + np.exp(-logits))
         return hazards
 
@@ -121,34 +124,37 @@ class LogisticHazards(HazardLearner):
         The derivative by bias_j is its j-th entry; the derivative by a slope is the sum over positions of the entry
         times the feature.
         """
-        return _gradient(_clipped(self._logits(features, len(evidence.weights))), evidence)
+        factors, labels = evidence.factors, evidence.labels
+        hazards = self._hazards(tuple(features), len(labels))  # of deeper positions, too, where they were asked for
+        return [factor * (hazard - label) for factor, hazard, label in zip(factors, hazards, labels, strict=False)]
 
     def update(self, features: Sequence[float], evidence: Evidence) -> None:
         """One AdaGrad step on the round's loss: parameter -= rate * g / sqrt(sum of g^2)."""
-        if not evidence.weights:
+        labels, rate = evidence.labels, self.learning_rate
+        if not labels:
             return
-        logits = self._logits(features, len(evidence.weights))
-        clipped = _clipped(logits)
-        gradient = _gradient(clipped, evidence)
-        if clipped is not logits:
-            gradient = [
-                0.0 if abs(logit) >= LOGIT_MAX and (logit > 0.0) is (slope < 0.0) else slope
-                for logit, slope in zip(logits, gradient, strict=True)
-            ]
-        shared = self._num_features
-        total = sum(gradient)
-        slopes = [total * feature for feature in features[:shared]]
+        features = tuple(features)
+        hazards = self._hazards(features, len(labels))
+        if self._clipped:
+            labels = list(map(_inward, hazards, labels))
+        # Steps are taken where gradients are found: a list for each in between costs a fifth more.
+        total, values, squares = 0.0, self._biases, self._bias_squares
+        for index, (factor, hazard, label) in enumerate(zip(evidence.factors, hazards, labels, strict=False)):
+            slope = factor * (hazard - label)
+            total += slope
+            squares[index] = square = squares[index] + slope * slope
+            values[index] -= rate * slope / sqrt(square)
+        values, squares = self._slopes, self._slope_squares
+        for index, feature in enumerate(features[: self._num_features]):
+            slope = total * feature
+            squares[index] = square = squares[index] + slope * slope
+            values[index] -= rate * slope / sqrt(square)
         if self._position_feature:
-            slopes.append(sum(map(mul, gradient, features[shared:])))
-        self._step(self._biases, self._bias_squares, gradient)
-        self._step(self._slopes, self._slope_squares, slopes)
-
-    def _step(self, values: list[float], squares: list[float], gradient: list[float]) -> None:
-        """AdaGrad on the first values of a list."""
-        count = len(gradient)
-        squares[:count] = map(add, squares, map(mul, gradient, gradient))
-        steps = map(truediv, map(mul, repeat(self.learning_rate), gradient), map(sqrt, squares))
-        values[:count] = map(sub, values, steps)
+            own = features[self._num_features :]
+            slope = sum(map(mul, map(mul, evidence.factors, map(sub, hazards, labels)), own))
+            squares[-1] = square = squares[-1] + slope * slope
+            values[-1] -= rate * slope / sqrt(square)
+        self._known_features = None
 
     def state_dict(self) -> dict[str, object]:
         """The learned state as plain data."""
@@ -179,35 +185,35 @@ class LogisticHazards(HazardLearner):
             raise ForerunError("hazards: sums of squares must be above 0")
         self._biases, self._bias_squares = biases, bias_squares
         self._slopes, self._slope_squares = slopes, slope_squares
+        self._known_features = None
 
-    def _logits(self, features: Sequence[float], limit: int) -> list[float]:
-        """Log-odds before the clip."""
-        while len(self._biases) < limit:
-            self._biases.append(self._prior_logits[min(len(self._biases), len(self._prior_logits) - 1)])
+    def _hazards(self, features: tuple[float, ...], count: int) -> list[float]:
+        """Of at least `count` positions; kept until the next step, which mostly needs the same ones."""
+        if features is self._known_features and count <= len(self._known_hazards):
+            return self._known_hazards
+        self._meet(count)
+        shared = self._num_features
+        common = sum(map(mul, self._slopes, features[:shared]))
+        biases = self._biases[:count]
+        if self._position_feature:
+            slope, own = self._slopes[shared], features[shared : shared + count]
+            biases = [bias + slope * number for bias, number in zip(biases, own, strict=True)]
+        hazards, clipped = [], False
+        for bias in biases:
+            logit = bias + common
+            if not -LOGIT_MAX < logit < LOGIT_MAX:
+                logit, clipped = min(max(logit, -LOGIT_MAX), LOGIT_MAX), True
+            hazards.append(1.0 / (1.0 + exp(-logit)))
+        self._known_features, self._known_hazards, self._clipped = features, hazards, clipped
+        return hazards
+
+    def _meet(self, positions: int) -> None:
+        """Biases for positions up to this one."""
+        for index in range(len(self._biases), positions):
+            self._biases.append(self._prior_logits[min(index, len(self._prior_logits) - 1)])
             self._bias_squares.append(INITIAL_SQUARES)
-        shared = sum(map(mul, self._slopes, features))
-        if not self._position_feature:
-            return [bias + shared for bias in self._biases[:limit]]
-        count = self._num_features
-        slope = self._slopes[count]
-        # the sum over all features took in the first position's own number
-        shared -= slope * features[count] if len(features) > count else 0.0
-        return [
-            bias + shared + slope * own
-            for bias, own in zip(self._biases[:limit], features[count : count + limit], strict=True)
-        ]
 
 
-def _clipped(logits: list[float]) -> list[float]:
-    """The same list where nothing stands at the clip."""
-    if logits and (max(logits) >= LOGIT_MAX or min(logits) <= -LOGIT_MAX):
-        return [min(max(logit, -LOGIT_MAX), LOGIT_MAX) for logit in logits]
-    return logits
-
-
-def _gradient(logits: list[float], evidence: Evidence) -> list[float]:
-    factors = map(mul, evidence.weights, evidence.importances)
-    odds = map(exp, map(neg, logits))
-    return [
-        factor * (1.0 / (1.0 + odd) - label) for factor, odd, label in zip(factors, odds, evidence.labels, strict=True)
-    ]
+def _inward(hazard: float, label: float) -> float:
+    """The label, at the clip one that leaves the hazard where it is instead of pushing it further out."""
+    return hazard if (hazard >= HIGHEST and label > hazard) or (hazard <= LOWEST and label < hazard) else label

@@ -52,32 +52,26 @@ class AcceptanceHistory:
         """Take in a verified round and its evidence."""
         if not evidence.weights:
             return
-        reached = sum(evidence.weights)
-        rejected = sum(map(mul, evidence.weights, evidence.labels))
-        rate = 1.0 - rejected / reached
         self.rounds += 1
-        counted = feedback.counted
-        mismatch = 1.0 - sum(feedback.overlaps[:counted]) / counted
-        if self.mismatch is not None:
-            swing = abs(mismatch - self.mismatch)
-            before = self.mismatch_swing
-            self.mismatch_swing = swing if before is None else before + FAST_RATE * (swing - before)
-        self.mismatch = mismatch
-        self.fast = self._moved(self.fast, rate, FAST_RATE)
-        self.slow = self._moved(self.slow, rate, SLOW_RATE)
-        rejected_at = feedback.rejected_at
-        if rejected_at is not None:
-            self.last_reject = rejected_at
+        rate = 1.0 - sum(map(mul, evidence.weights, evidence.labels)) / sum(evidence.weights)
+        young = 1.0 / self.rounds
+        fast, slow = self.fast or 0.0, self.slow or 0.0
+        self.fast = fast + (young if young > FAST_RATE else FAST_RATE) * (rate - fast)
+        self.slow = slow + (young if young > SLOW_RATE else SLOW_RATE) * (rate - slow)
+        drafted, counted = len(feedback.overlaps), feedback.counted
+        before, self.mismatch = self.mismatch, 1.0 - sum(feedback.overlaps[:counted]) / counted
+        if before is not None:
+            move, swing = abs(self.mismatch - before), self.mismatch_swing
+            self.mismatch_swing = move if swing is None else swing + FAST_RATE * (move - swing)
+        if feedback.accepted < counted:
+            self.last_reject = feedback.accepted + 1
             self.corrected = True
             self.quiet_rounds = 0
             return
         self.quiet_rounds += 1
-        if feedback.counted == feedback.drafted:
-            self.last_reject = feedback.drafted + 1
+        if counted == drafted:
+            self.last_reject = drafted + 1
             self.corrected = False
-
-    def _moved(self, mean: float | None, value: float, alpha: float) -> float:
-        return value if mean is None else mean + max(alpha, 1.0 / self.rounds) * (value - mean)
 
     def state_dict(self) -> dict[str, object]:
         """The state as plain data."""

@@ -94,8 +94,8 @@ class LinearHazards(HazardLearner):
 
     def gradient(self, features: Sequence[float], evidence: Evidence) -> np.ndarray:
         """Derivative of the round's loss by each position's value: 2 * importance * weight * (<theta_j, x> - y)."""
-        weights, labels, importances = (np.array(column) for column in evidence)
-        gradient: np.ndarray = 2.0 * importances * weights * (self._values(np.asarray(features), len(labels)) - labels)
+        factors, labels = np.array(evidence.factors), np.array(evidence.labels)
+        gradient: np.ndarray = 2.0 * factors * (self._values(np.asarray(features), len(labels)) - labels)
         return gradient
 
     def update(self, features: Sequence[float], evidence: Evidence) -> None:

@@ -57,7 +57,8 @@ class LongRunRate:
     def observe(self, tokens: int, seconds: float) -> None:
         """Take in a round."""
         self._rounds += 1
-        alpha = max(RATE, 1.0 / self._rounds)
+        young = 1.0 / self._rounds
+        alpha = young if young > RATE else RATE
         self._tokens += alpha * (tokens - self._tokens)
         self._seconds += alpha * (seconds - self._seconds)
 

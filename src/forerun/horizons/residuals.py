@@ -37,8 +37,8 @@ class ResidualGate:
         ranked = self._sorted
         count = len(ranked)
         if count >= NEEDED:
-            middle = ranked[count // 2] if count % 2 else 0.5 * (ranked[count // 2 - 1] + ranked[count // 2])
-            if size > OUTLIER_MADS * max(middle, MAD_MIN):
+            # The middle is looked at only where it can matter.
+            if size > OUTLIER_MADS * MAD_MIN and size > OUTLIER_MADS * _middle(ranked):
                 self._in_row += 1
                 if self._in_row < BELIEVED:
                     self.outliers += 1
@@ -66,3 +66,8 @@ class ResidualGate:
         self._kept, self._sorted = deque(kept), sorted(kept)
         self._in_row = read_int(state["outliers_in_row"], "outliers_in_row")
         self.outliers = read_int(state["outliers"], "outliers")
+
+
+def _middle(ranked: list[float]) -> float:
+    count = len(ranked)
+    return ranked[count // 2] if count % 2 else 0.5 * (ranked[count // 2 - 1] + ranked[count // 2])

@@ -6,9 +6,7 @@ Pure functions of plain numbers. They know neither where the hazards come from n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, repeat
-from math import isfinite
-from operator import mul, sub, truediv
+from math import inf
 from typing import NamedTuple
 
 from forerun.errors import ForerunError
@@ -106,22 +104,27 @@ def best_horizon(hazards: Sequence[float], costs: Sequence[float], *, rate: floa
         raise ForerunError(
             f"{len(hazards)} hazards need {len(hazards) + 1} costs, horizon 0 included: got {len(costs)}"
         )
-    if not all(map((0.0).__lt__, costs)):
-        horizon = next(k for k, cost in enumerate(costs) if not cost > 0.0)
-        raise ForerunError(f"the cost of horizon {horizon} is {costs[horizon]}: costs must be above 0")
-    invalid = 0
-    if hazards and not (isfinite(sum(hazards)) and min(hazards) >= 0.0 and max(hazards) <= 1.0):
-        known = [hazard if 0.0 <= hazard <= 1.0 else None for hazard in hazards]
-        invalid = known.count(None)
-        hazards = [1.0 if hazard is None else hazard for hazard in known]
-    curve = tuple(accumulate([1.0 - hazard for hazard in hazards], mul))
-    gain = list(accumulate(curve, initial=1.0))
-    ratios = list(map(truediv, gain, costs))
-    best = max(ratios)
+    price = 0.0 if rate is None else rate
+    best, top = 0.0, -inf
+    horizon = renewal = invalid = 0
+    gain = reached = 1.0
+    curve: list[float] = []
+    for k, cost in enumerate(costs):
+        if k:
+            hazard = hazards[k - 1]
+            if not 0.0 <= hazard <= 1.0:
+                hazard = 1.0
+                invalid += 1
+            reached *= 1.0 - hazard
+            gain += reached
+            curve.append(reached)
+        if not cost > 0.0:
+            raise ForerunError(f"the cost of horizon {k} is {cost}: costs must be above 0")
+        ratio, profit = gain / cost, gain - price * cost
+        if ratio > best:
+            best, horizon = ratio, k
+        if profit > top:
+            top, renewal = profit, k
     if best == 0.0:
         raise ForerunError("no horizon has a finite cost: measure at least one")
-    renewal = 0
-    if rate is not None:
-        profits = list(map(sub, gain, map(mul, repeat(rate), costs)))
-        renewal = profits.index(max(profits))
-    return Plan(ratios.index(best), curve, invalid, renewal)
+    return Plan(horizon, tuple(curve), invalid, 0 if rate is None else renewal)

@@ -89,7 +89,7 @@ class SurvivalLearner(HazardLearner):
     ) -> Evidence:
         """Labels of survivals; they have no survival weight to leave out."""
         items = survival_evidence(feedback, soft=soft, importance_clip=importance_clip)
-        return items if inverse_propensity else items._replace(importances=[1.0] * len(items.weights))
+        return items if inverse_propensity else Evidence(items.weights, items.labels, items.weights, items.weights)
 
     def state_dict(self) -> dict[str, object]:
         """The learned state as plain data."""

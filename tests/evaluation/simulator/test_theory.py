@@ -41,7 +41,7 @@ def test_the_vectorised_learner_is_the_shipped_one(partial: bool) -> None:
         reached = min(accepted + 1, seen)
         learner.update(
             x,
-            Evidence(
+            Evidence.weighted(
                 [1.0] * reached,
                 [float(bit) for bit in bits[:reached]],
                 [1.0 if position <= plan or not partial else 1.0 / epsilon for position in range(1, reached + 1)],
