@@ -2,7 +2,7 @@
 
 from forerun.reports.comparison import comparison_markdown, comparison_tables
 from forerun.reports.files import parse_result, read_result, write_result
-from forerun.reports.ladder import ladder_markdown, ladder_tables
+from forerun.reports.ladder import ladder_tables
 from forerun.reports.markdown import markdown_table
 from forerun.reports.page import render_page, write_page
 from forerun.reports.terminal import colour_legend, coloured_answer, coloured_round, demo_tables
@@ -16,7 +16,6 @@ __all__ = [
     "comparison_tables",
     "demo_tables",
     "headline",
-    "ladder_markdown",
     "ladder_tables",
     "markdown_table",
     "parse_result",
