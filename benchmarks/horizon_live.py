@@ -34,6 +34,7 @@ from forerun.evaluation.recording import (
     read_recording,
     recorded_costs,
     recorded_track,
+    shortened,
 )
 from forerun.evaluation.replay import Priced, Track, replay
 from forerun.horizons import CostTable, HorizonPolicy
@@ -168,31 +169,6 @@ def _stage(recording: Recording, temperature: float, names: list[str], num_promp
     table = starting_table(tracks, costs)
     live = {name: Priced(policy_factory(name)(table), costs) for name in [*names, PLAIN]}
     return Stage(answers, tracks, table, live, {name: [] for name in live})
-
-
-def shortened(answer: RecordedAnswer, num_tokens: int) -> RecordedAnswer:
-    """The answer as recorded with a smaller cap: limits near its end are smaller, and drafts are cut to them.
-
-    Drafts of a shorter window are the beginning of those of a longer one, since the drafter is prefix-consistent.
-    """
-    if num_tokens >= len(answer.token_ids):
-        return answer
-    positions = []
-    for position in answer.positions[: num_tokens - 1]:
-        limit = min(position.context.limit, num_tokens - position.context.generated - 1)
-        assert position.censored is None, "answers that ended by themselves are not shortened"
-        positions.append(
-            position.model_copy(
-                update={
-                    "context": position.context.model_copy(update={"limit": limit}),
-                    "accepted": min(position.accepted, limit),
-                    "accept_probabilities": position.accept_probabilities[:limit],
-                    "overlaps": position.overlaps[:limit],
-                    "drafts": position.drafts[:limit],
-                }
-            )
-        )
-    return answer.model_copy(update={"token_ids": answer.token_ids[:num_tokens], "positions": tuple(positions)})
 
 
 def _measured(stage: Stage, recording: Recording) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from forerun.evaluation.recording import (
     recorded_costs,
     recorded_track,
     resume_recording,
+    shortened,
     start_recording,
 )
 from forerun.evaluation.replay import Priced, replay
@@ -72,6 +73,26 @@ class Watched(HorizonPolicy):
 def policies() -> list[HorizonPolicy]:
     adaptive = AMTP(costs=COSTS.table(3, 10, np.array([0.7, 0.5, 0.3])), epsilon=0.3)
     return [adaptive, FixedHorizon(3), FixedHorizon(0), FixedHorizon(1)]
+
+
+def test_a_shortened_answer_is_one_recorded_with_a_smaller_cap() -> None:
+    """Everything but the measured seconds. Catches a limit that is one off, and drafts longer than it."""
+    whole, short = (
+        record_answer(
+            TARGET, DRAFTER, PROMPT, 1.0, replace(SETTINGS, max_new_tokens=cap, ignore_stop_ids=True), number=1
+        )
+        for cap in (20, 12)
+    )
+    same = {"draft_seconds": 0.0, "verify_seconds": 0.0}
+    cut, made = (
+        [position.model_copy(update=same) for position in answer.positions] for answer in (shortened(whole, 12), short)
+    )
+    assert cut == made and shortened(whole, 12).token_ids == short.token_ids
+    assert shortened(short, 12) == short
+    answers = (record_answer(TARGET, DRAFTER, PROMPT, 1.0, SETTINGS, number=number) for number in range(20))
+    ended = next(each for each in answers if any(position.censored is not None for position in each.positions))
+    with pytest.raises(ForerunError, match="ended by itself"):
+        shortened(ended, 1)
 
 
 @pytest.mark.usefixtures("unchecked_shapes")

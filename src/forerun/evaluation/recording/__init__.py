@@ -17,7 +17,7 @@ from forerun.evaluation.recording.store import (
     resume_recording,
     start_recording,
 )
-from forerun.evaluation.recording.tracks import recorded_costs, recorded_track, recorded_tracks
+from forerun.evaluation.recording.tracks import recorded_costs, recorded_track, recorded_tracks, shortened
 
 __all__ = [
     "RecordedAnswer",
@@ -38,5 +38,6 @@ __all__ = [
     "recorded_track",
     "recorded_tracks",
     "resume_recording",
+    "shortened",
     "start_recording",
 ]

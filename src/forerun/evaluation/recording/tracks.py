@@ -54,6 +54,36 @@ def recorded_track(answer: RecordedAnswer, *, coin_seed: int) -> Track:
     )
 
 
+def shortened(answer: RecordedAnswer, num_tokens: int) -> RecordedAnswer:
+    """The answer as recorded with a smaller cap: limits near its end are smaller, and drafts are cut to them.
+
+    Drafts of a shorter window are the beginning of those of a longer one, since the drafter is prefix-consistent.
+
+    Args:
+        answer: that the cap ended.
+        num_tokens: the smaller cap; an answer that is short enough stays as it is.
+
+    Raises:
+        ForerunError: the answer ended by itself.
+    """
+    if num_tokens >= len(answer.token_ids):
+        return answer
+    if any(position.censored is not None for position in answer.positions):
+        raise ForerunError(f"answer {answer.number} ended by itself: only answers that their cap ended are shortened")
+    positions = []
+    for position in answer.positions[: num_tokens - 1]:
+        limit = min(position.context.limit, num_tokens - position.context.generated - 1)
+        shorter = {
+            "context": position.context.model_copy(update={"limit": limit}),
+            "accepted": min(position.accepted, limit),
+            "accept_probabilities": position.accept_probabilities[:limit],
+            "overlaps": position.overlaps[:limit],
+            "drafts": position.drafts[:limit],
+        }
+        positions.append(position.model_copy(update=shorter))
+    return answer.model_copy(update={"token_ids": answer.token_ids[:num_tokens], "positions": tuple(positions)})
+
+
 def recorded_costs(header: RecordingHeader, kind: str) -> CostRegime:
     """The regime that was measured when the recording was made.
 
