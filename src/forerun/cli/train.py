@@ -38,7 +38,11 @@ def train(
     show_config: Annotated[bool, typer.Option(help="Print the drafter's whole configuration and stop.")] = False,
     matmul_precision: Annotated[str, typer.Option(help="highest, or medium to use bfloat16 units.")] = "highest",
     prefix: Annotated[
-        str, typer.Option(help="Tokens before a scored position: text, student (mask tokens), or own: the drafter's.")
+        str,
+        typer.Option(
+            help="Tokens before a scored position: text; for mask tokens student, or accepted: student's as far as the "
+            "target agrees; or own: what suits the drafter."
+        ),
     ] = "own",
     seed: Annotated[int, typer.Option(help="Of weights, rows and anchors.")] = 0,
     resume: Annotated[bool, typer.Option(help="Go on with the state in --run.")] = False,

@@ -33,9 +33,15 @@ class BlockBatch:
     valid: Bool[Tensor, "rows blocks slots"]
 
 
-def anchor_range(row: FeatureRow) -> range:
-    """Indices that decoding can have as anchors: from the first answer token to the last but one of the row."""
-    return range(row.prompt_length, len(row.token_ids) - 1)
+def anchor_range(row: FeatureRow, *, first_slot: int = 0) -> range:
+    """Indices that decoding can have as anchors: from the first answer token to the last but one of the row.
+
+    Args:
+        row: a prompt and its answer.
+        first_slot: the first one that drafts; 1 where slot 0 says the token that the target writes after the anchor, so
+            that a block may stand behind the prompt.
+    """
+    return range(row.prompt_length - first_slot, len(row.token_ids) - 1)
 
 
 def make_batch(rows: list[FeatureRow], *, blocks: int, slots: int, generator: torch.Generator | None) -> BlockBatch:

@@ -26,7 +26,7 @@ from forerun.errors import ForerunError
 from forerun.losses import TVP, AcceptanceHistory, MaskedSum, Objective
 from forerun.models import TransformersTarget
 from forerun.training.batch_loss import DRAFT_LAWS, Scorer
-from forerun.training.blocks import BlockBatch, make_batch
+from forerun.training.blocks import BlockBatch, anchor_range, make_batch
 from forerun.training.features import MATMUL_PRECISIONS, FeatureRow
 from forerun.training.jsonl import append_jsonl
 from forerun.training.run_state import LOG_FILE, resume_state, run_identity, save_state
@@ -58,7 +58,8 @@ class TrainConfig:
         clip: largest gradient norm.
         confidence_weight: of the confidence head's cross-entropy against 1 - TV.
         prefix: whose tokens stand before a position that is scored: ``text``, ``student`` (what the drafter itself
-            proposed), or ``own``: as the drafter's paper has it, the student's for mask tokens, the text's for others.
+            proposed), ``accepted`` (the same, but nothing counts behind a proposal that is not the target's most
+            probable token), or ``own``: what suits the drafter, ``accepted`` for mask tokens, ``text`` for others.
         seed: of weights, rows and anchors.
         fused: compute the loss chunk by chunk from hidden states where the objective allows it: the same numbers up to
             rounding, without the logits of the whole batch (`Objective.divergence`).
@@ -102,7 +103,7 @@ class TrainConfig:
         """Refuse unknown words before hours of work."""
         _one_of("position_weights", self.position_weights, ("own", *POSITION_WEIGHTS))
         _one_of("draft_law", self.draft_law, DRAFT_LAWS)
-        _one_of("prefix", self.prefix, ("own", "student", "text"))
+        _one_of("prefix", self.prefix, ("own", "accepted", "student", "text"))
         _one_of("matmul_precision", self.matmul_precision, MATMUL_PRECISIONS)
         if not 0.0 < self.learning_rate < 1.0:
             raise ForerunError(f"learning_rate is {self.learning_rate}; give a number between 0 and 1")
@@ -286,10 +287,10 @@ def _shuffled(count: int, seed: int, epoch: int) -> list[int]:
     return random.Random(f"{seed}/{epoch}").sample(range(count), count)
 
 
-def anchors_of(rows: list[FeatureRow], config: TrainConfig, step: int) -> int:
-    """Blocks of one update."""
+def anchors_of(rows: list[FeatureRow], config: TrainConfig, step: int, *, first_slot: int = 0) -> int:
+    """Blocks of one update; ``first_slot`` as in `anchor_range`."""
     return sum(
-        min(config.blocks_per_row, len(row.token_ids) - 1 - row.prompt_length) for row in rows_of(rows, config, step)
+        min(config.blocks_per_row, len(anchor_range(row, first_slot=first_slot))) for row in rows_of(rows, config, step)
     )
 
 
@@ -308,7 +309,7 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 def _check_network(network: DraftNetwork, config: TrainConfig) -> None:
     """Refuse settings that mean nothing to this network."""
-    if config.prefix == "student":
+    if config.prefix in ("accepted", "student"):
         raise ForerunError(
             f"{network.config.architecture} is trained on the text; only mask tokens on their own prefix"
         )

@@ -4,9 +4,13 @@ The student proposes: the most probable token of each of its k positions, of ran
 target, as teacher, reads these proposals, each behind the student's own ones before it, and the student learns from
 what the teacher says there. Steps are functions of (data, seed, step number), as in the other trainer.
 
+Behind a proposal that the teacher would not write, greedy verification looks at nothing, and neither does this loop
+unless it is asked to (`Prefix`). An untrained student proposes the same token everywhere. The teacher answers it with
+the same token everywhere, so labels behind it say nothing of the text, and low-rank updates learn to ignore it.
+
 References:
     Kirchenbauer et al. 2026, arXiv 2602.06019; its loss is the cross-entropy against the teacher's argmax ("hard
-    teacher"), here the objective ``ce-argmax``.
+    teacher"), here the objective ``ce-argmax``. There every position counts, whatever stands before it.
 """
 
 from __future__ import annotations
@@ -41,8 +45,10 @@ from forerun.training.trainer import (
     split_rows,
 )
 
-Prefix = Literal["student", "text"]
-"""Whose tokens stand before a position that is scored."""
+Prefix = Literal["accepted", "student", "text"]
+"""Whose tokens stand before a position that is scored: the student's own, as far as the teacher's most probable tokens
+are the same (``accepted``) or all of them (``student``), or those of the text.
+"""
 
 
 @final
@@ -99,8 +105,8 @@ def distill(
         ForerunError: the objective needs tokens that the text alone has, no held-out answer is longer than a block,
             the run cannot be resumed, or the gradient is not finite.
     """
-    prefix: Prefix = "text" if config.prefix == "text" else "student"
-    if prefix == "student" and not config.objective.needs <= {Need.TARGET_LAW}:
+    prefix = prefix_of(config)
+    if prefix != "text" and not config.objective.needs <= {Need.TARGET_LAW}:
         raise ForerunError(
             f"{config.objective.title} needs more than the target's laws, which is all there is behind a student's own "
             "tokens; choose such a loss (ce-argmax, tvp, kl) or train on the text"
@@ -123,13 +129,14 @@ def distill(
     history = AcceptanceHistory()
     start, seconds = resume_state(trained, optimizer, history, identity, run_folder, resume)
     task = progress.add_task("Training", total=config.steps, completed=start)
-    anchors = sum(anchors_of(training, config, step) for step in range(start))
+    first_slot = drafter_config.first_slot
+    anchors = sum(anchors_of(training, config, step, first_slot=first_slot) for step in range(start))
     began = time.perf_counter()
     for step in range(start, config.steps):
         generator = torch.Generator().manual_seed((config.seed << 32) + step)
         slots = int(torch.randint(2, drafter_config.block_size + 1, (), generator=generator))
         chosen = rows_of(training, config, step)
-        spans = Spans.of(chosen, blocks=config.blocks_per_row, slots=slots, generator=generator)
+        spans = Spans.of(chosen, blocks=config.blocks_per_row, slots=slots, generator=generator, first_slot=first_slot)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate_at(config, step)
         optimizer.zero_grad(set_to_none=True)
@@ -155,29 +162,40 @@ def distill(
     )
 
 
+def prefix_of(config: TrainConfig) -> Prefix:
+    """What the run asks for; by itself the student's own tokens as far as they are accepted."""
+    if config.prefix == "text":
+        return "text"
+    return "student" if config.prefix == "student" else "accepted"
+
+
 def score(student: MaskTokenStudent, teacher: TransformersTarget, spans: Spans, *, prefix: Prefix) -> Scored:
     """One pass of the student and one of the teacher.
 
     What the student says after a stop of its own is never decoded, so it does not count. Nor does slot 0 of riders,
-    which is the target's own row.
+    which is the target's own row. With ``accepted``, a position counts if every proposal before it is what the teacher
+    holds most probable there: if greedy decoding would come that far.
 
     Args:
         student: reads masks.
         teacher: reads tokens.
         spans: blocks.
-        prefix: whose tokens the teacher reads.
+        prefix: whose tokens the teacher reads, and what counts behind them.
     """
     logits = spans.logits(student.model, student.mask_id)
-    if prefix == "student":
+    if prefix == "text":
+        labels, valid, later = spans.labels, spans.valid, spans.previous[:, :, 1:]
+    else:
         labels = logits.detach().argmax(-1).cpu()
         stops = torch.isin(labels, torch.tensor(teacher.stop_ids, dtype=torch.int64))
         going_on = (stops.cumsum(-1) - stops.long()) == 0
         valid = spans.used[:, :, None] & going_on
         later = labels[:, :, :-1]
-    else:
-        labels, valid, later = spans.labels, spans.valid, spans.previous[:, :, 1:]
     with torch.no_grad():
         teacher_log_probs = torch.log_softmax(spans.logits(teacher, later).float(), dim=-1)
+    if prefix == "accepted":
+        taken = losses.agreed_prefix(labels, teacher_log_probs.cpu())
+        valid[:, :, 1:] &= taken[:, :, :-1]
     valid = valid & (torch.arange(valid.shape[-1]) >= student.config.first_slot)
     device = logits.device
     return Scored(
@@ -239,7 +257,9 @@ def validate_masks(
     lengths: list[Tensor] = []
     agreed: list[Tensor] = []
     for row in rows:
-        spans = Spans.of([row], blocks=blocks, slots=student.config.block_size, generator=None)
+        spans = Spans.of(
+            [row], blocks=blocks, slots=student.config.block_size, generator=None, first_slot=student.config.first_slot
+        )
         scored = score(student, teacher, spans, prefix="text")
         teacher_rows, student_rows = scored.teacher_log_probs[:, :, first:], scored.student_logits[:, :, first:]
         valid = scored.valid[:, :, first:]

@@ -43,7 +43,15 @@ class Spans:
     valid: Bool[Tensor, "rows blocks slots"]
 
     @classmethod
-    def of(cls, rows: list[FeatureRow], *, blocks: int, slots: int, generator: torch.Generator | None) -> Spans:
+    def of(
+        cls,
+        rows: list[FeatureRow],
+        *,
+        blocks: int,
+        slots: int,
+        generator: torch.Generator | None,
+        first_slot: int = 0,
+    ) -> Spans:
         """Sample anchors in every row.
 
         Args:
@@ -51,6 +59,7 @@ class Spans:
             blocks: anchors per row at most.
             slots: predicted tokens of a block.
             generator: draws the anchors without replacement; ``None`` takes them evenly spaced.
+            first_slot: the first one that drafts, see `anchor_range`.
         """
         lengths = torch.tensor([len(row.token_ids) for row in rows])
         token_ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
@@ -58,7 +67,7 @@ class Spans:
         used = torch.zeros(len(rows), blocks, dtype=torch.bool)
         for index, row in enumerate(rows):
             token_ids[index, : len(row.token_ids)] = row.token_ids
-            chosen = choose_anchors(anchor_range(row), blocks, generator)
+            chosen = choose_anchors(anchor_range(row, first_slot=first_slot), blocks, generator)
             anchors[index, : len(chosen)], used[index, : len(chosen)] = chosen, True
         found = slot_indices(anchors, used, lengths, slots=slots)
 
