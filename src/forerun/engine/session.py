@@ -160,6 +160,7 @@ class Session:
         """
         started = time.perf_counter()
         assert 0 <= choice.horizon <= context.limit, f"{self.request.policy.name} went above the round's limit"
+        assert choice.branching is None or len(choice.branching) == choice.horizon, "a shape of another depth"
         stop = None if choice.stop is None else RuleStop(choice.stop)
         draft = self._draft(choice, len(self._committed), stop)
         inputs = draft.inputs(self._committed[-1])
