@@ -48,6 +48,14 @@ def test_longer_answer_begins_with_the_shorter() -> None:
     assert streams.uniforms(Purpose.DRAFT, 5, 0).shape == (0,)
 
 
+def test_one_number_is_the_first_of_many() -> None:
+    """Oracle: numpy's Philox. Catches a wrong round, words in another order and a counter that starts at 0."""
+    for seed, request, sample in itertools.product((0, 1, 2**64 - 1), (0, 12), (0, 3)):
+        streams = Streams(seed, request, sample)
+        for purpose, position in itertools.product(Purpose, (0, 1, 77, 2**40)):
+            assert streams.uniform(purpose, position) == float(streams.uniforms(purpose, position, 1))
+
+
 def test_numbers_of_a_seed_never_change() -> None:
     """Golden values: what a seed means must survive releases of numpy and of this package."""
     assert Streams(0).uniforms(Purpose.DRAFT, 0, 2).tolist() == [0.011546754286331562, 0.24154919656271812]

@@ -6,6 +6,7 @@ from typing import final
 import numpy as np
 import torch
 from jaxtyping import Float64
+from numpy.random.bit_generator import ISeedSequence
 from torch import Tensor
 
 from forerun.errors import ForerunError
@@ -24,6 +25,24 @@ class Purpose(IntEnum):
     """Drawing the correction or bonus token."""
     EXPLORE = 3
     """The horizon policy's coin."""
+
+
+_ROUNDS = 10
+_FACTORS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
+_WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
+
+
+@final
+class _Key(ISeedSequence):
+    """A Philox key as it stands; given a bare one, numpy first asks the operating system for entropy, and drops it."""
+
+    def __init__(self, words: np.ndarray) -> None:
+        self.words = words
+
+    def generate_state(self, n_words: int, dtype: object = np.uint64) -> np.ndarray:
+        """Both words, which is what Philox asks for."""
+        assert n_words == len(self.words) and dtype is np.uint64
+        return self.words
 
 
 @final
@@ -56,7 +75,7 @@ class Streams:
             if not 0 <= value < _WORD:
                 raise ForerunError(f"{name} is {value}; give a whole number from 0 to 2**64 - 1")
         self._sample = sample
-        self._key = np.array([seed, request], dtype=np.uint64)
+        self._key = _Key(np.array([seed, request], dtype=np.uint64))
 
     def uniforms(self, purpose: Purpose, position: int, count: int) -> Float64[Tensor, " count"]:
         """The first ``count`` numbers of a stream: multiples of 2**-53 in [0, 1).
@@ -68,8 +87,21 @@ class Streams:
         """
         # The low counter word runs within the stream, the others name it: streams cannot meet.
         counter = np.array([0, position, purpose, self._sample], dtype=np.uint64)
-        raw = np.random.Philox(key=self._key, counter=counter).random_raw(count)
+        philox = np.random.Philox(seed=self._key, counter=counter)  # type: ignore[arg-type]  # stubs know one ISeedSequence
+        raw = philox.random_raw(count)
         return torch.from_numpy((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+    def uniform(self, purpose: Purpose, position: int) -> float:
+        """The number with which a stream begins, computed without arrays.
+
+        Between two passes of a target, with cold caches, that takes a third of the time of asking numpy for one number.
+
+        Args:
+            purpose: What it decides.
+            position: Absolute index of the token.
+        """
+        seed, request = map(int, self._key.words)
+        return (_philox((1, position, purpose, self._sample), (seed, request)) >> 11) * 2.0**-53
 
     def first_uniforms(self, purpose: Purpose, position: int, count: int) -> Float64[Tensor, " count"]:
         """The first numbers of the streams of ``count`` positions in a row: each belongs to its position for good.
@@ -81,3 +113,14 @@ class Streams:
         """
         firsts = [self.uniforms(purpose, place, 1) for place in range(position, position + count)]
         return torch.cat(firsts) if firsts else torch.empty(0, dtype=torch.float64)
+
+
+def _philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> int:
+    """The first word of a block of Philox 4x64-10: ten rounds of two products, each cut into halves."""
+    a, b, c, d = counter
+    left, right = key
+    for _ in range(_ROUNDS):
+        first, second = _FACTORS[0] * a, _FACTORS[1] * c
+        a, b, c, d = second >> 64 ^ b ^ left, second % _WORD, first >> 64 ^ d ^ right, first % _WORD
+        left, right = (left + _WEYL[0]) % _WORD, (right + _WEYL[1]) % _WORD
+    return a

@@ -147,8 +147,7 @@ class Session:
         Args:
             batch_size: requests decoded together, this one included.
         """
-        coin = self.request.streams.uniforms(Purpose.EXPLORE, len(self._committed), 1)
-        return self._context(batch_size), float(coin)
+        return self._context(batch_size), self.request.streams.uniform(Purpose.EXPLORE, len(self._committed))
 
     def draft(self, context: RoundContext, choice: Choice, *, controller_seconds: float) -> Plan:
         """Draft as the policy chose.
