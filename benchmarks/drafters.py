@@ -100,7 +100,7 @@ def _started(drafter: Drafter, target: TransformersTarget, ids: Tensor) -> Draft
 
 def _propose(session: DrafterSession, ids: Tensor, horizon: int) -> object:
     uniforms = torch.linspace(0.1, 0.9, horizon, dtype=torch.float64)
-    return session.propose(int(ids[-1]), horizon, Processing(SamplingParams(), ids.tolist()), uniforms=uniforms)
+    return session.propose(int(ids[-1]), horizon, Processing(SamplingParams(), ids.tolist()), uniforms=uniforms).read()
 
 
 def _cost(session: DrafterSession, target: TransformersTarget, ids: Tensor, repeats: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def broken_from(place: int, bad: float) -> Proposal:
         return logits
 
     processing = Processing(SamplingParams(), [1])
-    return draw_chain(next_logits, 4, processing, vocab_size=VOCAB, uniforms=NUMBERS)
+    return draw_chain(next_logits, 4, processing, vocab_size=VOCAB, uniforms=NUMBERS).read()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -85,7 +85,7 @@ def drawn_under(stop: DraftStop | None, horizon: int = 4) -> Proposal:
     return draw_chain(
         lambda drafted: rows[int(drafted.sum()) % 5], horizon, Processing(SamplingParams(), [1]), vocab_size=VOCAB,
         uniforms=NUMBERS, stop=stop, confidence=lambda: next(confidences),
-    )  # fmt: skip
+    ).read()  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -173,12 +173,12 @@ def test_drawing_rows_at_once_is_drawing_the_chain(params: SamplingParams, bad_r
         logits[bad_row, 1] = torch.nan
     uniforms = torch.rand(4, dtype=torch.float64, generator=generator)
     processing = Processing(params, [1, 2])
-    at_once = draw_rows(logits, processing, uniforms=uniforms, certain=certain)
+    at_once = draw_rows(logits, processing, uniforms=uniforms, certain=certain).read()
     unseen, seen = (
         draw_chain(
             lambda drafted: logits[len(drafted)][None], 4, processing, vocab_size=7, uniforms=uniforms, certain=certain,
             stop=stop,
-        )
+        ).read()
         for stop in (None, Watching())
     )  # fmt: skip
     assert at_once.token_ids.tolist() == unseen.token_ids.tolist() == seen.token_ids.tolist()

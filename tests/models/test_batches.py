@@ -13,6 +13,7 @@ from forerun.errors import ForerunError
 from forerun.models import Block, TransformersTarget, load_target
 from forerun.models.grouped_attention import GROUPED
 from forerun.models.quiet import quiet_transformers
+from tests.support.accelerator import compute_as_on_an_accelerator
 from tests.support.batches import CheckedBatch, Piece
 from tests.support.families import FAMILIES, HEADS, WINDOW, random_model, write_model
 from tests.support.tokenizers import VOCAB_SIZE
@@ -75,6 +76,15 @@ def test_rows_of_any_length_join_grow_roll_back_and_leave(checked: CheckedBatch,
     checked.forward(Piece(long, take(2)))
     for row in list(checked.rows):
         checked.remove(row)
+
+
+@pytest.mark.parametrize("checked", ["llama"], indirect=True)
+def test_rows_of_any_length_without_waiting(
+    checked: CheckedBatch, tokens: Iterator[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches logits of other tokens where they are named by place instead of by a mask."""
+    compute_as_on_an_accelerator(monkeypatch)
+    test_rows_of_any_length_join_grow_roll_back_and_leave(checked, tokens)
 
 
 @pytest.mark.parametrize("checked", ONE_OF_EACH_MASK, indirect=True)

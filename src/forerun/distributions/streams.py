@@ -89,7 +89,7 @@ class Streams:
         counter = np.array([0, position, purpose, self._sample], dtype=np.uint64)
         philox = np.random.Philox(seed=self._key, counter=counter)  # type: ignore[arg-type]  # stubs know one ISeedSequence
         raw = philox.random_raw(count)
-        return torch.from_numpy((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+        return torch.as_tensor((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
     def uniform(self, purpose: Purpose, position: int) -> float:
         """The number with which a stream begins, computed without arrays.

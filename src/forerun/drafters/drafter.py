@@ -57,6 +57,8 @@ class DrafterSession(ProposerSession):
     ) -> Proposal:
         """Draft up to ``horizon`` tokens after ``last_token``, each with the law it was drawn from.
 
+        The proposal may still be on its way (``Proposal.read``).
+
         Args:
             last_token: committed (in ``processing`` too), not yet processed by the target; position ``length``.
             horizon: at least 1 and at most the drafter's maximum. Fewer tokens may come back (a look-up that finds

@@ -1,7 +1,7 @@
 """Drawing a chain of drafts token by token; knows nothing of where a row of logits comes from.
 
-Where nothing looks at the drafts while they are drawn (no penalty, no stop), all of them are drawn on the device and
-come to the host together: one wait for the device in a round, whatever the horizon.
+Where nothing looks at the drafts while they are drawn (no penalty, no stop), all of them are drawn on the device, and
+the target can read them there: the host waits for the device once a round, for the target's answer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from forerun.distributions import Law, PointLaw, Processing, UnusableLogits, stack_laws
@@ -111,7 +111,7 @@ def draw_rows(
         )
     law, usable = processing.law_without_waiting(logits)
     law = law.most_probable() if certain else law
-    return _seen(law.sample(uniforms=uniforms[:rows]), law, usable)
+    return Proposal.drawn(law.sample(uniforms=uniforms[:rows]), law, usable)
 
 
 def _draw_unseen(
@@ -123,7 +123,7 @@ def _draw_unseen(
     uniforms: Float[Tensor, " horizon"],
     certain: bool,
 ) -> Proposal:
-    """``draw_chain`` without looking: drafts behind a row that is no law are drawn too, and dropped at the end."""
+    """``draw_chain`` without looking: drafts behind a row that is no law are drawn too, and dropped when it is read."""
     drafted = torch.empty(0, dtype=torch.int64)
     laws: list[Law] = []
     usable: list[Tensor] = []
@@ -139,11 +139,4 @@ def _draw_unseen(
         drafted = torch.cat([drafted.to(drawn.device), drawn])
     if not laws:
         return Proposal(token_ids=drafted, law=PointLaw(drafted, vocab_size))
-    return _seen(drafted, stack_laws(laws), torch.cat(usable))
-
-
-def _seen(drafted: Int64[Tensor, " drafted"], law: Law, usable: Bool[Tensor, " drafted"]) -> Proposal:
-    """Drafts up to the first row that is no law, on the host; the one place that waits for the device."""
-    token_ids, flags = torch.stack([drafted, usable.long()]).cpu()
-    count = int(flags.cumprod(0).sum())
-    return Proposal.drawn(token_ids[:count], law.rows(0, count), cut_short=count < len(drafted))
+    return Proposal.drawn(drafted, stack_laws(laws), torch.cat(usable))

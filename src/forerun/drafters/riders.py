@@ -61,7 +61,7 @@ class Riders:
         before = len(token_ids) - len(self.counts)
         parents = (*range(-1, len(token_ids) - 1), *(parent + before for parent in self.parents))
         is_chain = parents == tuple(range(-1, len(parents) - 1))
-        return torch.cat([token_ids, self.token_ids]), None if is_chain else parents
+        return torch.cat([token_ids, self.token_ids.to(token_ids.device)]), None if is_chain else parents
 
 
 class RidingSession(DrafterSession):

@@ -73,9 +73,12 @@ class Batch:
         if not sessions:
             return
         plans = self._plans(sessions)
-        started = time.perf_counter()
+        clock = self._target.clock
+        began = clock.mark()
         steps = self._target.forward_batch([plan.block for plan in plans], captured=self._captured_layers)
-        seconds = time.perf_counter() - started
+        ended = clock.mark()
+        clock.wait()  # the only time in a round, unless something looks at the drafts while they are drawn
+        seconds = clock.seconds(began, ended)
         width = sum(len(plan.block.token_ids) for plan in plans)
         for session, plan, step in zip(sessions, plans, steps, strict=True):
             record = session.settle(plan, step, pass_seconds=seconds, pass_share=1 / len(sessions), pass_width=width)

@@ -21,12 +21,18 @@ class Verdict:
     """What verification said.
 
     Attributes:
+        drafted: all drafts, as far as the drafter's rows were laws.
+        depth: most of them that could have been accepted.
+        cut_short: whether the drafter's logits stopped being a law before the horizon was reached.
         kept: offsets in the block (0 is the last committed token) of the accepted drafts, in order.
         emission: law of the token after them.
         accept_probabilities: for the horizon policy, see ``Outcome`` and ``TreeOutcome``.
         overlaps: likewise.
     """
 
+    drafted: tuple[int, ...]
+    depth: int
+    cut_short: bool
     kept: tuple[int, ...]
     emission: Law
     accept_probabilities: Float64[Tensor, " depth"]
@@ -34,12 +40,12 @@ class Verdict:
 
 
 class Draft(ABC):
-    """Draft tokens of one request in one round."""
+    """Draft tokens of one request in one round; they may still be on the device."""
 
     @property
     @abstractmethod
     def token_ids(self) -> Int[Tensor, " tokens"]:
-        """All drafted tokens."""
+        """All that the target reads."""
 
     @property
     @abstractmethod
@@ -50,11 +56,6 @@ class Draft(ABC):
     @abstractmethod
     def depth(self) -> int:
         """Most drafts that can be accepted."""
-
-    @property
-    @abstractmethod
-    def cut_short(self) -> bool:
-        """Whether the drafter's logits stopped being a law before the horizon was reached."""
 
     @abstractmethod
     def verify(
@@ -71,7 +72,7 @@ class Draft(ABC):
 
     def inputs(self, last_token: int) -> Int[Tensor, " block"]:
         """What the target reads: the last committed token, then the drafts."""
-        return torch.cat([torch.tensor([last_token]), self.token_ids.cpu()])
+        return torch.cat([torch.tensor([last_token], device=self.token_ids.device), self.token_ids])
 
 
 @final
@@ -89,7 +90,7 @@ class ChainDraft(Draft):
 
     @property
     def token_ids(self) -> Int[Tensor, " tokens"]:
-        """All drafted tokens."""
+        """All that the target reads."""
         return self._proposal.token_ids
 
     @property
@@ -102,16 +103,11 @@ class ChainDraft(Draft):
         """Number of tokens."""
         return self._proposal.horizon
 
-    @property
-    def cut_short(self) -> bool:
-        """As the drafter says."""
-        return self._proposal.cut_short
-
     def verify(
         self, logits: Float[Tensor, "rows vocab"], processing: Processing, *, streams: Streams, position: int
     ) -> Verdict:
         """See :class:`Draft`."""
-        proposal = self._proposal
+        proposal = self._proposal.read()
         drafts = proposal.token_ids.tolist()
         paths = [drafts[:length] for length in range(len(drafts) + 1)]
         if self._rule.draws_as_plain_decoding:
@@ -119,9 +115,14 @@ class ChainDraft(Draft):
         else:
             uniforms = streams.uniforms(Purpose.ACCEPT, position, proposal.horizon)
         outcome = self._rule.verify(
-            laws_met(logits, processing, paths, parents=range(-1, len(drafts) - 1)), proposal, uniforms=uniforms
+            laws_met(logits[: len(paths)], processing, paths, parents=range(-1, len(drafts) - 1)),
+            proposal,
+            uniforms=uniforms,
         )
         return Verdict(
+            drafted=tuple(drafts),
+            depth=len(drafts),
+            cut_short=proposal.cut_short,
             kept=tuple(range(1, outcome.accepted + 1)),
             emission=outcome.emission,
             accept_probabilities=outcome.accept_probabilities,
@@ -157,11 +158,6 @@ class TreeDraft(Draft):
         """Length of the longest path."""
         return self._proposal.depth
 
-    @property
-    def cut_short(self) -> bool:
-        """As the drafter says."""
-        return self._proposal.cut_short
-
     def verify(
         self, logits: Float[Tensor, "rows vocab"], processing: Processing, *, streams: Streams, position: int
     ) -> Verdict:
@@ -172,6 +168,9 @@ class TreeDraft(Draft):
             uniforms=streams.uniforms(Purpose.ACCEPT, position, len(self.token_ids)),
         )
         return Verdict(
+            drafted=tuple(self.token_ids.tolist()),
+            depth=self.depth,
+            cut_short=self._proposal.cut_short,
             kept=tuple(node + 1 for node in outcome.path),
             emission=outcome.emission,
             # A tree tells of the depths that its path reached, so there the weight of a prefix is the bit itself.

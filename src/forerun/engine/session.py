@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import assert_never, final
+from typing import Any, assert_never, final
 
 import torch
 from jaxtyping import Float
@@ -48,7 +48,7 @@ class Plan:
         block: what the target reads: the last committed token, the draft, riders.
         riders: how many stand behind each token that is verified; none where the drafter has no use for them.
         controller_seconds: that the choice took.
-        draft_seconds: that drafting took.
+        drafted: marks of the target's clock, before drafting and after.
     """
 
     context: RoundContext
@@ -58,7 +58,7 @@ class Plan:
     block: Block
     riders: tuple[int, ...]
     controller_seconds: float
-    draft_seconds: float
+    drafted: tuple[Any, Any]
 
 
 @final
@@ -74,6 +74,7 @@ class Session:
         self.records: list[RoundRecord] = []
         self.prefill: Prefill | None = None
         self.finish: Finish | None = None
+        self._clock = request.target.clock
         self._cache: TargetCache | None = None
         self._proposer = None if request.drafter is None else request.drafter.new_session()
         self._processing = request.new_processing()
@@ -157,7 +158,7 @@ class Session:
             choice: its answer.
             controller_seconds: that it took.
         """
-        started = time.perf_counter()
+        began = self._clock.mark()
         assert 0 <= choice.horizon <= context.limit, f"{self.request.policy.name} went above the round's limit"
         assert choice.branching is None or len(choice.branching) == choice.horizon, "a shape of another depth"
         stop = None if choice.stop is None else RuleStop(choice.stop)
@@ -173,7 +174,7 @@ class Session:
             block=block,
             riders=riders,
             controller_seconds=controller_seconds,
-            draft_seconds=self._foresight_seconds + time.perf_counter() - started,
+            drafted=(began, self._clock.mark()),
         )
 
     def settle(
@@ -183,7 +184,7 @@ class Session:
 
         Args:
             plan: of this round.
-            step: the target's pass over the plan's block.
+            step: the target's pass over the plan's block; the host has waited for it.
             pass_seconds: that the pass took, for all the sessions in it.
             pass_share: of those seconds that are written down here, so that sums over sessions are time that passed.
             pass_width: tokens in the pass, of all sessions.
@@ -202,42 +203,43 @@ class Session:
         verified = time.perf_counter()
 
         rows = [0, *verdict.kept]  # of the block: tokens that stay; row i decided the token after it
-        inputs = plan.block.token_ids
-        token_ids = [*inputs[rows[1:]].tolist(), last]
+        token_ids = [*(verdict.drafted[row - 1] for row in verdict.kept), last]
         censored = self._censored(draft, verdict, token_ids)
         self._keep(plan.block, rows, position)
         if self._proposer is not None:
-            self._proposer.extend(inputs[rows], self._for_drafter(step.features[rows]))
+            read = torch.tensor([self._committed[-1], *token_ids[:-1]])
+            self._proposer.extend(read, self._for_drafter(step.features[rows]))
         if isinstance(self._proposer, RidingSession):
             self._proposer.arrive(rider_logits[accepted])
         self._signals.see(logits[rows[-1]], step.features[rows[-1]])
         emitted, text, self.finish = self._commit(token_ids)
         logprobs = self._logprobs(logits[rows[: len(emitted)]], emitted)
         committed = time.perf_counter()
+        draft_seconds = self._foresight_seconds + self._clock.seconds(*plan.drafted)
         feedback = RoundFeedback(
             choice=plan.choice,
             context=plan.context,
             accepted=accepted,
             accept_probabilities=tuple(verdict.accept_probabilities.tolist()),
             overlaps=tuple(verdict.overlaps.tolist()),
-            seconds=plan.controller_seconds + plan.draft_seconds + pass_seconds + committed - started,
+            seconds=plan.controller_seconds + draft_seconds + pass_seconds + committed - started,
             censored=censored,
-            draft_seconds=plan.draft_seconds,
+            draft_seconds=draft_seconds,
             verify_seconds=pass_seconds,
             verify_width=pass_width,
             drawn=plan.drawn,
-            tree_depth=None if draft.parents is None else draft.depth,
+            tree_depth=None if draft.parents is None else verdict.depth,
         )
         request.policy.observe(feedback)
         record = RoundRecord(
             index=len(self.records),
             limit=plan.context.limit,
             choice=plan.choice,
-            drafted=len(draft.token_ids),
-            depth=draft.depth,
+            drafted=len(verdict.drafted),
+            depth=verdict.depth,
             riders=sum(plan.riders),
             beyond_drafter=request.beyond_drafter(position),
-            cut_short=draft.cut_short,
+            cut_short=verdict.cut_short,
             accepted=accepted,
             token_ids=tuple(emitted),
             accepted_emitted=min(len(emitted), accepted),
@@ -246,7 +248,7 @@ class Session:
             finish=self.finish,
             seconds=RoundSeconds(
                 controller=plan.controller_seconds + time.perf_counter() - committed,
-                draft=plan.draft_seconds,
+                draft=draft_seconds,
                 verify=pass_share * pass_seconds + verified - started,
                 commit=committed - verified,
             ),
@@ -342,7 +344,7 @@ class Session:
         A chain's cut looks at the drafted tokens whether or not they stand. A tree's depths are tried along the
         accepted path only, so there the path decides.
         """
-        drafted = draft.token_ids.tolist() if draft.parents is None else token_ids[:-1]
+        drafted = list(verdict.drafted) if draft.parents is None else token_ids[:-1]
         stop = self._watch.tokens_until_stop(drafted)
         return None if stop is None else min(stop, len(verdict.overlaps))
 

@@ -6,7 +6,6 @@ It times passes over made-up tokens: costs follow sizes, not what is said. Accep
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,7 +161,7 @@ def read_profile(path: Path, *, target_name: str, drafter_name: str) -> CostMode
 def _passes(target: TransformersTarget, config: ProfileConfig, *, batch: int, context: int) -> list[PassTime]:
     """All horizons in turn at one shape, so that a slow spell of the machine meets them all."""
     ids = _words(target, context + max(config.horizons) + 1)
-    rows = target.new_batch()
+    rows, clock = target.new_batch(), target.clock
     caches = [rows.add() for _ in range(batch)]
     target.forward_batch([Block(cache=cache, token_ids=ids[:context]) for cache in caches], num_logits=1)
     horizons = sorted({0, *config.horizons})
@@ -170,10 +169,12 @@ def _passes(target: TransformersTarget, config: ProfileConfig, *, batch: int, co
     for turn in range(WARMUPS + config.repeats):
         for horizon in horizons:
             blocks = [Block(cache=cache, token_ids=ids[context : context + 1 + horizon]) for cache in caches]
-            started = time.perf_counter()
+            began = clock.mark()
             target.forward_batch(blocks)
+            ended = clock.mark()
+            clock.wait()
             if turn >= WARMUPS:
-                seconds[horizon].append(time.perf_counter() - started)
+                seconds[horizon].append(clock.seconds(began, ended))
             for cache in caches:
                 cache.rollback(context)
     return [
@@ -183,7 +184,7 @@ def _passes(target: TransformersTarget, config: ProfileConfig, *, batch: int, co
 
 
 def _drafts(target: TransformersTarget, drafter: Drafter, config: ProfileConfig) -> list[DraftTime]:
-    context = config.contexts[0]
+    context, clock = config.contexts[0], target.clock
     ids = _words(target, context + 1)
     step = target.forward(ids[:context], target.new_cache(), captured=drafter.captured_layers, num_logits=1)
     prompt = tuple(ids.tolist())
@@ -194,10 +195,12 @@ def _drafts(target: TransformersTarget, drafter: Drafter, config: ProfileConfig)
             session.extend(ids[:context], step.features)
             processing = Processing(SamplingParams(), prompt, stop_ids=())
             uniforms = torch.full((horizon,), 0.5, dtype=torch.float64)
-            started = time.perf_counter()
+            began = clock.mark()
             session.propose(prompt[-1], horizon, processing, uniforms=uniforms)
+            ended = clock.mark()
+            clock.wait()
             if turn >= WARMUPS:
-                values.append(time.perf_counter() - started)
+                values.append(clock.seconds(began, ended))
     return [DraftTime(tokens=horizon, seconds=tuple(values)) for horizon, values in seconds.items()]
 
 

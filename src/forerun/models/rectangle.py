@@ -84,9 +84,11 @@ class Rectangle:
         rows = slice(first_row, first_row + len(blocks))
         chains = all(block.parents is None for block in blocks)
         stop = max(starts) + width if num_slots is None else num_slots
+        # Drafts that are on the device already must not come back for this; ids of the host go over together.
+        home = device if any(block.token_ids.device == device for block in blocks) else torch.device("cpu")
         if num_slots is None and chains and min(starts) == max(starts) and min(widths) == width:
             return cls(
-                token_ids=torch.stack([block.token_ids for block in blocks]).to(device),
+                token_ids=torch.stack([block.token_ids.to(home) for block in blocks]).to(device),
                 positions=torch.arange(starts[0], stop, device=device)[None],
                 widths=widths,
                 window=Window(rows, slice(starts[0], stop), stop),
@@ -94,7 +96,7 @@ class Rectangle:
                 ancestors=None,
                 extra_ids=extra_ids,
             )
-        token_ids = torch.full((len(blocks), width), _PADDING_ID, device=blocks[0].token_ids.device)
+        token_ids = torch.full((len(blocks), width), _PADDING_ID, device=home)
         offsets = torch.arange(width)
         slots = torch.tensor(starts)[:, None] + offsets
         depths = torch.minimum(offsets, torch.tensor(widths)[:, None] - 1)  # padding repeats the last position
@@ -165,26 +167,36 @@ class Rectangle:
             mask = mask & window_mask(self.slots, self.positions, num_keys, window)
         return mask[:, None]
 
-    def wanted(self, num_logits: int | None) -> int | Bool[Tensor, "rows width"]:
-        """What transformers takes as ``logits_to_keep``: a number of last columns (0 for all), or a mask of tokens.
+    def wanted(
+        self, num_logits: int | None, *, may_wait: bool
+    ) -> int | Bool[Tensor, "rows width"] | Int[Tensor, "rows most"]:
+        """What transformers takes as ``logits_to_keep``: a number of last columns (0 for all), a mask, or places.
 
         Args:
             num_logits: how many of each row's last tokens are wanted; ``None`` for all of them.
+            may_wait: A mask computes nothing in vain, but the host waits to learn how many tokens it names. Otherwise
+                rows that want fewer logits than others repeat their last one.
         """
         if min(self.widths) == max(self.widths):
             return 0 if num_logits is None else num_logits
-        offsets = torch.arange(self.token_ids.shape[1], device=self.token_ids.device)
-        widths = torch.tensor(self.widths, device=offsets.device)[:, None]
-        wanted = offsets < widths
-        return wanted if num_logits is None else wanted & (offsets >= widths - num_logits)
+        device = self.token_ids.device
+        widths, counts = (torch.tensor(each)[:, None] for each in (self.widths, self._counts(num_logits)))
+        if may_wait:
+            offsets = torch.arange(self.token_ids.shape[1])
+            return ((offsets < widths) & (offsets >= widths - counts)).to(device)
+        places = widths - counts + torch.arange(int(counts.max()))
+        return torch.minimum(places, widths - 1).clamp(min=0).to(device)  # rows without a block have no tokens
+
+    def _counts(self, num_logits: int | None) -> list[int]:
+        return [width if num_logits is None else min(num_logits, width) for width in self.widths]
 
     def logits_of_rows(
         self, logits: Float[Tensor, "*places vocab"], num_logits: int | None
     ) -> list[Float[Tensor, "num_logits vocab"]]:
         """Each row's last ``num_logits`` logits, from those of all tokens or those that ``wanted`` named."""
-        counts = [width if num_logits is None else min(num_logits, width) for width in self.widths]
+        counts = self._counts(num_logits)
         if logits.ndim == 2:  # of places in the rectangle transformers makes one list
             return list(logits.split(counts))
         if logits.shape[1] < self.token_ids.shape[1]:
-            return list(logits)
+            return [row[:count] for row, count in zip(logits, counts, strict=True)]
         return [row[width - count : width] for row, width, count in zip(logits, self.widths, counts, strict=True)]

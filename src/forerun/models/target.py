@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from forerun.models.clock import Clock, HostClock
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetStep:
@@ -139,6 +141,11 @@ class Target(ABC):
     @abstractmethod
     def stop_ids(self) -> tuple[int, ...]:
         """Token ids that end an answer."""
+
+    @property
+    def clock(self) -> Clock:
+        """Times the target's passes; the host's, where a pass is done when its call returns."""
+        return HostClock()
 
     @property
     @abstractmethod

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from forerun.errors import ForerunError
 from forerun.models.attention_masks import additive
 from forerun.models.batch_cache import BatchCache
+from forerun.models.clock import Clock, clock_of
 from forerun.models.extra_tokens import ExtraTokens
 from forerun.models.grouped_attention import GROUPED
 from forerun.models.joint_linear import join_linears
@@ -205,6 +206,11 @@ class TransformersTarget(Target):
         return self.embedding_weight.device
 
     @property
+    def clock(self) -> Clock:
+        """The device's."""
+        return clock_of(self.device)
+
+    @property
     def fingerprint(self) -> str:
         """Hash of configuration and a fixed sample of every weight tensor."""
         return self._fingerprint
@@ -253,7 +259,9 @@ class TransformersTarget(Target):
         if recorded is not None:
             outputs = recorded(rectangle, captured, cache_shape=batch.inner.shape)
         else:
-            outputs = self._pass(rectangle, batch.inner, captured, rectangle.wanted(num_logits))
+            outputs = self._pass(
+                rectangle, batch.inner, captured, rectangle.wanted(num_logits, may_wait=self.device.type == "cpu")
+            )
         logits_of_rows = rectangle.logits_of_rows(outputs.logits, num_logits)
         steps = []
         for cache, block in zip(caches, blocks, strict=True):

@@ -14,6 +14,7 @@ def check_fit(target: Law, proposal: Proposal, uniforms: Float64[Tensor, " count
     Raises:
         ForerunError: Rows, vocabulary or uniforms do not fit the proposal.
     """
+    assert proposal.was_read, "a proposal is read before it is verified"
     horizon = proposal.horizon
     if len(target) != horizon + 1 or target.vocab_size != proposal.law.vocab_size:
         raise ForerunError(

@@ -1,8 +1,9 @@
 """What a drafter hands over: tokens, and the law they were really drawn from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from jaxtyping import Int64
+import torch
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from forerun.distributions import Law
@@ -29,6 +30,7 @@ class Proposal:
     token_ids: Int64[Tensor, " horizon"]
     law: Law
     cut_short: bool = False
+    _usable: Bool[Tensor, " horizon"] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuses tokens that the law cannot have produced."""
@@ -47,13 +49,30 @@ class Proposal:
             )
 
     @classmethod
-    def drawn(cls, token_ids: Int64[Tensor, " horizon"], law: Law, *, cut_short: bool) -> "Proposal":
-        """Tokens that came out of ``law.sample``, row by row: nothing to check, so the host waits for no device."""
-        proposal = cls.__new__(cls)
-        object.__setattr__(proposal, "token_ids", token_ids)
-        object.__setattr__(proposal, "law", law)
-        object.__setattr__(proposal, "cut_short", cut_short)
-        return proposal
+    def drawn(cls, token_ids: Int64[Tensor, " horizon"], law: Law, usable: Bool[Tensor, " horizon"]) -> "Proposal":
+        """Tokens that came out of ``law.sample``, row by row, and that nobody has looked at yet.
+
+        Nothing is checked, so the host need not wait for the device; `read` is due before verification.
+
+        Args:
+            token_ids: Where they were drawn.
+            law: One row per token.
+            usable: Whether the row is a law; the draft ends before the first that is none.
+        """
+        return cls._trusted(token_ids, law, usable=usable)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether it is known which rows are laws."""
+        return self._usable is None
+
+    def read(self) -> "Proposal":
+        """The same on the host, up to the first row that is no law; itself where that has been done."""
+        if self._usable is None:
+            return self
+        token_ids, flags = torch.stack([self.token_ids, self._usable.long()]).cpu()
+        count = int(flags.cumprod(0).sum())
+        return self._trusted(token_ids[:count], self.law.rows(0, count), cut_short=count < self.horizon)
 
     def first(self, count: int) -> "Proposal":
         """The first ``count`` tokens, or all where there are fewer, with the laws they were drawn from.
@@ -62,7 +81,23 @@ class Proposal:
         """
         if count >= self.horizon:
             return self
-        return Proposal.drawn(self.token_ids[:count], self.law.rows(0, count), cut_short=False)
+        usable = None if self._usable is None else self._usable[:count]
+        return self._trusted(self.token_ids[:count], self.law.rows(0, count), usable=usable)
+
+    @classmethod
+    def _trusted(
+        cls,
+        token_ids: Int64[Tensor, " horizon"],
+        law: Law,
+        *,
+        cut_short: bool = False,
+        usable: Bool[Tensor, " horizon"] | None = None,
+    ) -> "Proposal":
+        """Without the checks of ``__post_init__``, which read the tokens."""
+        proposal = cls.__new__(cls)
+        for name, value in (("token_ids", token_ids), ("law", law), ("cut_short", cut_short), ("_usable", usable)):
+            object.__setattr__(proposal, name, value)
+        return proposal
 
     @property
     def horizon(self) -> int:
