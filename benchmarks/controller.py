@@ -1,10 +1,14 @@
-"""What deciding horizons costs: microseconds of processor time by feature level, mode and batch.
+"""What deciding horizons costs: microseconds by feature level, mode and batch.
 
 A controller runs between two passes of the target, so its time is paid in full. One number is `propose` and `observe`
-of one round with 16 positions planned and drafted (in the last row as many as AMTP itself drafts where 85 % of the
-drafts would stand); another is the schedule of a pass of 64 requests with 16 positions each. All ways take turns, and
-the clock is the process's processor time, which other processes disturb less. They still share its caches and, on
-virtual machines, its core, so the fastest of all runs is nearest to an idle machine.
+of a round, 16 positions planned and drafted: once with rounds straight after each other, and once in situ, where 64 MiB
+are read before each of the two, as a pass of the target does to the caches. Then the same where 16 are drafted by the
+coin alone (inverse weights), in the theory mode, and with as many drafts as AMTP itself chooses where 85 % would stand.
+Another number is the schedule of a pass of 64 requests with 16 positions each.
+
+All ways take turns. Single rounds are timed with the wall clock: an interruption is longer than many rounds, so medians
+and quartiles do not see it; what is timed in blocks is timed with the process's processor time. Other processes still
+share caches and, on virtual machines, the core, so the fastest of all runs is nearest to an idle machine.
 
     python -m benchmarks controller
 """
@@ -15,7 +19,7 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -47,7 +51,8 @@ from forerun.models import tiny_target
 LIMIT = 16
 ROWS = 64
 ROUNDS = 25
-"""Rounds timed together: the clock's own call costs about a microsecond."""
+"""Played in one turn; signals are timed in blocks as long."""
+SWEPT_BYTES = 64 * 2**20
 
 
 def contexts(rng: random.Random, count: int) -> list[RoundContext]:
@@ -71,46 +76,79 @@ def contexts(rng: random.Random, count: int) -> list[RoundContext]:
     ]
 
 
-def table() -> CostTable:
-    """As measured for SmolLM2 on a small CPU: a pass of 17 tokens costs about twice one of 1."""
-    return CostTable.from_profile([(k, 1.0 + 0.06 * k) for k in range(LIMIT + 1)])
+def table(step: float) -> CostTable:
+    """A round of k drafts costs 1 + step * k."""
+    return CostTable.from_profile([(k, 1.0 + step * k) for k in range(LIMIT + 1)])
 
 
-def played(policy: AMTP, rng: random.Random, *, uniform: float = 0.0, accept: float = 0.9) -> Callable[[], None]:
-    """`ROUNDS` rounds of a policy that has learned from some before; uniform 0 drafts all positions."""
-    costs = table().seconds(LIMIT)
-    feedback: list[RoundFeedback] = []
-    for context in contexts(rng, 8 * ROUNDS):
-        choice = policy.propose(context, uniform=uniform)
-        label = tuple(rng.uniform(2.0 * accept - 1.0, 1.0) for _ in range(choice.horizon))
-        outcome = RoundFeedback(
-            choice=choice,
-            context=context,
-            accepted=rng.randrange(choice.horizon + 1),
-            accept_probabilities=label,
-            overlaps=label,
-            seconds=costs[choice.horizon] * rng.lognormvariate(0.0, 0.05),
-        )
-        policy.observe(outcome)
-        feedback = [*feedback[1 - ROUNDS :], outcome]
-    told = [outcome.context for outcome in feedback]
+@final
+class Player:
+    """Rounds of one policy, one after the other, each timed.
 
-    def play() -> None:
-        for context, outcome in zip(told, feedback, strict=True):
-            policy.propose(context, uniform=0.5)
-            policy.observe(outcome)
+    Args:
+        policy: learns on.
+        rng: of what happens.
+        step: of the costs.
+        uniform: the coin; 0 drafts all positions.
+        accept: mean chance of a draft to stand.
+    """
 
-    return play
+    def __init__(
+        self,
+        policy: AMTP,
+        rng: random.Random,
+        *,
+        step: float,
+        uniform: float = 0.5,
+        accept: float = 0.9,
+    ) -> None:
+        self._policy = policy
+        self._rng = rng
+        self._costs = table(step).seconds(LIMIT)
+        self._uniform = uniform
+        self._accept = accept
+        self._contexts = contexts(rng, 8 * ROUNDS)
+
+    def play(self, rounds: int = ROUNDS, *, before: Callable[[], object] = lambda: None) -> list[float]:
+        """Seconds of `propose` and `observe` of each round, without what is done before each of the two calls."""
+        policy, rng, clock = self._policy, self._rng, time.perf_counter
+        seconds = []
+        for context in rng.choices(self._contexts, k=rounds):
+            before()
+            started = clock()
+            choice = policy.propose(context, uniform=self._uniform)
+            proposed = clock() - started
+            label = tuple(rng.uniform(2.0 * self._accept - 1.0, 1.0) for _ in range(choice.horizon))
+            feedback = RoundFeedback(
+                choice=choice,
+                context=context,
+                accepted=rng.randrange(choice.horizon + 1),
+                accept_probabilities=label,
+                overlaps=label,
+                seconds=self._costs[choice.horizon] * rng.lognormvariate(0.0, 0.05),
+            )
+            before()
+            started = clock()
+            policy.observe(feedback)
+            seconds.append(proposed + clock() - started)
+        return seconds
 
 
-def controllers(rng: random.Random) -> dict[str, Callable[[], None]]:
-    """`propose` and `observe` by feature level, and the theory mode."""
-    ways = {level.value: played(AMTP(costs=table(), features=level, epsilon=1.0), rng) for level in FeatureLevel}
-    theory = AMTP(
-        costs=table(), features=FeatureLevel.F2, learner=Linear(), soft_labels=False, epsilon=1.0, warmup_rounds=0
-    )
-    usual = played(AMTP(costs=table()), rng, uniform=0.5, accept=0.85)
-    return {**ways, "theory mode, F2": played(theory, rng), "F2, horizons of its own": usual}
+def controllers(rng: random.Random) -> dict[str, Callable[[], list[float]]]:
+    """AMTP by feature level, and in other modes, each after 200 rounds."""
+    cheap, usual = 0.01, 0.06
+    ladder = {level.value: Player(AMTP(costs=table(cheap), features=level), rng, step=cheap) for level in FeatureLevel}
+    theory = AMTP(costs=table(usual), learner=Linear(), soft_labels=False, epsilon=1.0, warmup_rounds=0)
+    modes = {
+        "F2, drafted by the coin": Player(AMTP(costs=table(usual), epsilon=1.0), rng, step=usual, uniform=0.0),
+        "theory mode, F2": Player(theory, rng, step=usual, uniform=0.0),
+        "F2, horizons of its own": Player(AMTP(costs=table(usual)), rng, step=usual, accept=0.85),
+    }
+    for player in (*ladder.values(), *modes.values()):
+        player.play(8 * ROUNDS)
+    sweep = np.ones(SWEPT_BYTES // 8).sum
+    in_situ = {f"{name}, in situ": partial(ladder[name].play, 1, before=sweep) for name in ("F0", "F1", "F2", "F3")}
+    return {name: player.play for name, player in {**ladder, **modes}.items()} | in_situ
 
 
 def signals() -> dict[str, Callable[[], None]]:
@@ -166,18 +204,23 @@ def schedules(rng: random.Random) -> dict[str, Callable[[], object]]:
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Microseconds of processor time, medians and quartiles."""
+    """Medians and quartiles."""
     rng = random.Random(0)
     repeats = 20 if quick else 200
     clock = time.process_time
-    single = interleaved(controllers(rng), repeats=repeats, warmups=8, clock=clock)
+    players = controllers(rng)
+    single: dict[str, list[float]] = {name: [] for name in players}
+    for turn in range(repeats):
+        names = list(players)[turn % len(players) :] + list(players)[: turn % len(players)]
+        for name in names:
+            single[name] += players[name]()
     parts = interleaved(signals(), repeats=repeats, clock=clock)
     batch = interleaved(schedules(rng), repeats=repeats, clock=clock)
     return {
         "benchmark": "controller",
-        "unit": "microseconds of processor time",
+        "unit": "microseconds",
         "positions": LIMIT,
-        "propose_and_observe": {name: _scaled(values, 1e6 / ROUNDS) for name, values in single.items()},
+        "propose_and_observe": {name: _scaled(values, 1e6) for name, values in single.items()},
         "signals": {name: _scaled(values, 1e6 / ROUNDS) for name, values in parts.items()},
         "schedule_of_64_requests": {name: _scaled(values, 1e6) for name, values in batch.items()},
         "machine": machine(),
