@@ -22,7 +22,10 @@ class Finish(StrEnum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSeconds:
-    """Wall-clock seconds of one round by phase; ``controller`` holds both verbs of the horizon policy."""
+    """Wall-clock seconds of one round by phase.
+
+    ``controller`` is what the horizon policy costs: both of its verbs, its coin, and what it asks to see of the target.
+    """
 
     controller: float
     draft: float

@@ -211,7 +211,9 @@ class Session:
             self._proposer.extend(read, self._for_drafter(step.features[rows]))
         if isinstance(self._proposer, RidingSession):
             self._proposer.arrive(rider_logits[accepted])
+        looking = time.perf_counter()
         self._signals.see(logits[rows[-1]], step.features[rows[-1]])
+        looked = time.perf_counter() - looking
         emitted, text, self.finish = self._commit(token_ids)
         logprobs = self._logprobs(logits[rows[: len(emitted)]], emitted)
         committed = time.perf_counter()
@@ -247,10 +249,10 @@ class Session:
             logprobs=logprobs,
             finish=self.finish,
             seconds=RoundSeconds(
-                controller=plan.controller_seconds + time.perf_counter() - committed,
+                controller=plan.controller_seconds + looked + time.perf_counter() - committed,
                 draft=draft_seconds,
                 verify=pass_share * pass_seconds + verified - started,
-                commit=committed - verified,
+                commit=committed - verified - looked,
             ),
         )
         self.records.append(record)
