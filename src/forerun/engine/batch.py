@@ -6,9 +6,10 @@ import time
 from collections import deque
 from typing import final
 
+from forerun.engine.plan import Plan
 from forerun.engine.record import Prefill, RoundRecord
 from forerun.engine.request import Request
-from forerun.engine.session import Plan, Session
+from forerun.engine.session import Session
 from forerun.horizons import Seat
 from forerun.models import Target, TargetStep
 

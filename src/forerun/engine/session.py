@@ -8,8 +8,7 @@ the same one to both).
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any, assert_never, final
+from typing import final
 
 import torch
 from jaxtyping import Float
@@ -17,48 +16,19 @@ from torch import Tensor
 
 from forerun.distributions import Purpose, TokenLogprob, UnusableLogits, token_logprobs
 from forerun.drafters import (
-    DrafterSession,
-    DraftStop,
     ForeseeingSession,
     RidingSession,
-    TreeDrafter,
-    TreeDrafterSession,
 )
-from forerun.engine.draft import ChainDraft, Draft, TreeDraft, Verdict, no_draft
+from forerun.engine.draft import Draft, Verdict
+from forerun.engine.drafting import draft_for
+from forerun.engine.plan import Plan
 from forerun.engine.record import Finish, Prefill, RoundRecord, RoundSeconds
 from forerun.engine.request import Request
 from forerun.engine.signals import Signals
 from forerun.engine.stop_rule import RuleStop
 from forerun.errors import ForerunError
-from forerun.horizons import Choice, DrawnToken, RoundContext, RoundFeedback, Signal, num_nodes
+from forerun.horizons import Choice, RoundContext, RoundFeedback, Signal
 from forerun.models import Block, TargetCache, TargetStep
-from forerun.verification import Rule, TreeRule
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A round between drafting and verification.
-
-    Attributes:
-        context: what was known before the horizon was chosen.
-        choice: of the horizon policy.
-        draft: of the drafter.
-        drawn: what the choice's stop rule saw of it.
-        block: what the target reads: the last committed token, the draft, riders.
-        riders: how many stand behind each token that is verified; none where the drafter has no use for them.
-        controller_seconds: that the choice took.
-        drafted: marks of the target's clock, before drafting and after.
-    """
-
-    context: RoundContext
-    choice: Choice
-    draft: Draft
-    drawn: tuple[DrawnToken, ...]
-    block: Block
-    riders: tuple[int, ...]
-    controller_seconds: float
-    drafted: tuple[Any, Any]
 
 
 @final
@@ -162,7 +132,15 @@ class Session:
         assert 0 <= choice.horizon <= context.limit, f"{self.request.policy.name} went above the round's limit"
         assert choice.branching is None or len(choice.branching) == choice.horizon, "a shape of another depth"
         stop = None if choice.stop is None else RuleStop(choice.stop)
-        draft = self._draft(choice, len(self._committed), stop)
+        draft = draft_for(
+            self.request,
+            self._proposer,
+            choice,
+            self._processing,
+            last_token=self._committed[-1],
+            position=len(self._committed),
+            stop=stop,
+        )
         inputs = draft.inputs(self._committed[-1])
         block = Block(cache=self.cache, token_ids=inputs, parents=draft.parents)
         block, riders = self._with_riders(block, chain=len(inputs))
@@ -174,7 +152,7 @@ class Session:
             block=block,
             riders=riders,
             controller_seconds=controller_seconds,
-            drafted=(began, self._clock.mark()),
+            draft_marks=(began, self._clock.mark()),
         )
 
     def settle(
@@ -217,7 +195,7 @@ class Session:
         emitted, text, self.finish = self._commit(token_ids)
         logprobs = self._logprobs(logits[rows[: len(emitted)]], emitted)
         committed = time.perf_counter()
-        draft_seconds = self._foresight_seconds + self._clock.seconds(*plan.drafted)
+        draft_seconds = self._foresight_seconds + self._clock.seconds(*plan.draft_marks)
         feedback = RoundFeedback(
             choice=plan.choice,
             context=plan.context,
@@ -299,39 +277,6 @@ class Session:
         riders = self._proposer.board([self.request.limit(after + accepted) for accepted in range(chain)])
         token_ids, parents = riders.behind(block.token_ids)
         return Block(cache=block.cache, token_ids=token_ids, parents=parents), riders.counts
-
-    def _draft(self, choice: Choice, position: int, stop: DraftStop | None) -> Draft:
-        request, proposer, horizon = self.request, self._proposer, choice.horizon
-        if horizon == 0 or proposer is None:
-            return no_draft(request.target.vocab_size)
-        assert request.drafter is not None
-        last_token = self._committed[-1]
-        draft: Draft
-        match proposer:
-            case DrafterSession():
-                assert isinstance(request.rule, Rule)
-                size = request.block_size(horizon, len(self._committed))
-                uniforms = request.streams.uniforms(Purpose.DRAFT, position, size)
-                proposal = proposer.propose(last_token, size, self._processing, uniforms=uniforms, stop=stop)
-                draft = ChainDraft(proposal if size == horizon else proposal.first(horizon), request.rule)
-            case TreeDrafterSession():
-                assert isinstance(request.rule, TreeRule)
-                assert isinstance(request.drafter, TreeDrafter)
-                branching = choice.branching
-                nodes = request.drafter.max_nodes(horizon) if branching is None else num_nodes(branching)
-                uniforms = request.streams.uniforms(Purpose.DRAFT, position, nodes)
-                tree = proposer.propose_tree(
-                    last_token, horizon, self._processing, uniforms=uniforms, branching=branching
-                )
-                draft = TreeDraft(tree, request.rule)
-            case _:
-                assert_never(proposer)
-        if draft.depth > horizon:
-            raise ForerunError(
-                f"{request.drafter.name} drafted {draft.depth} tokens where {horizon} were asked for; "
-                "return at most the horizon's number of tokens"
-            )
-        return draft
 
     def _keep(self, block: Block, rows: list[int], position: int) -> None:
         """What the target keeps of the block: the last committed token and the accepted drafts."""
