@@ -50,6 +50,22 @@ def test_slots_know_their_place() -> None:
     assert float(gaps.min()) > 1e-3
 
 
+def test_a_block_stands_right_behind_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a gap or an overlap between the two that training and decoding share, so that no parity can see it."""
+    seen: list[list[int]] = []
+    original = Rope.rotation
+
+    def spy(self: Rope, positions: Tensor, dtype: torch.dtype) -> object:
+        seen.append(positions[0].tolist())
+        return original(self, positions, dtype)
+
+    monkeypatch.setattr(Rope, "rotation", spy)
+    context = BackboneContext(network(), draws(9, 32))
+    context.extend(draws(CONTEXT, 2, 32))
+    context.block(3, BLOCK)
+    assert seen == [list(range(CONTEXT)), list(range(CONTEXT, CONTEXT + BLOCK))]
+
+
 @pytest.mark.parametrize("shift", [1, 37, 1000])
 def test_only_distances_matter(shift: int) -> None:
     """Catches context and block that count positions differently; and positions that are left out altogether."""

@@ -106,6 +106,21 @@ def test_a_convolution_by_definition() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
+def test_even_convolutions_stand_around_attention() -> None:
+    """Catches an order of the files that only published weights know: here attention says nothing."""
+    network = random_network(tiny_dflash2(TARGET, VOCAB, BLOCK))
+    assert isinstance(network, DFlash2Network)
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            if name.endswith("attention.output.weight"):
+                weight.zero_()
+        before = logits_of(network)
+        for place, moves in ((0, False), (2, False), (1, True)):
+            for weight in network.convolutions[place].parameters():
+                weight.mul_(1.5)
+            assert torch.equal(logits_of(network), before) != moves
+
+
 def test_dflash2_begins_as_dflash() -> None:
     """Catches a start that is not the identity: the same backbone must give the same logits on every listed token."""
     new, old = DFlash2Network(tiny_dflash2(TARGET, VOCAB, BLOCK)), DFlashNetwork(tiny_dflash(TARGET, VOCAB, BLOCK))

@@ -106,11 +106,27 @@ def test_the_most_frequent_follower_of_the_longest_match_is_copied(
         ([0, 1], [[0, 1, 1], [2, 0, 1, 3, 2], [2, 0, 1, 3, 2]], [3, 2, 0, 1]),  # 1, 3, 2 ended; after 2 alone came 0
         ([2, 3], [[2], [3, 1]], [1]),  # no match reaches from one output into the next
         ([2, 0, 1, 3, 2, 0], [[2, 0, 2]], [1, 3, 2, 0]),  # equal matches: the request itself goes first
+        ([0, 1], [[0, 1, 2, *[3] * 9], [0, 1, 3]], [3]),  # equal matches: the newer answer goes first
     ],
 )
 def test_small_cases(tokens: list[int], outputs: list[list[int]], expected: list[int]) -> None:
     """Values that can be checked by eye."""
     assert proposal_of(drafter_of(outputs), tokens, 4).token_ids.tolist() == expected
+
+
+def test_the_least_probability_is_one_of_the_whole_draft() -> None:
+    """After 1 came 2 with 4/5, after 1, 2 always 0, then 1 with 3/4. Catches a bound on each token alone."""
+    tokens = [1, 3, 0, *[1, 2, 0] * 4, 3, 2, 1]
+    for least, expected in ((0.5, [2, 0, 1]), (0.7, [2, 0])):
+        assert proposal_of(drafter_of([], least=least), tokens, 3).token_ids.tolist() == expected
+
+
+def test_rounds_go_on_in_earlier_answers() -> None:
+    """Catches a place in an earlier answer that is lost when tokens come in."""
+    session = drafter_of([[0, 1, 2, 3, 0]]).new_session()
+    for piece in ([0], [1, 2]):
+        session.extend(torch.tensor(piece), torch.zeros(len(piece), 0, 1))
+    assert session.match_after(3).length == 4
 
 
 def test_a_match_is_told_before_anything_is_drafted() -> None:

@@ -40,14 +40,16 @@ def batch_of(target: TransformersTarget, network: IndependentNetwork, *, rows: i
     return make_batch([row] * rows, blocks=40, slots=SLOTS, generator=None)
 
 
-def scorer_of(network: IndependentNetwork, target: TransformersTarget, objective: Objective, one: bool) -> Scorer:
+def scorer_of(
+    network: IndependentNetwork, target: TransformersTarget, objective: Objective, one: bool, *, fused: bool = True
+) -> Scorer:
     return Scorer(
         network=network,
         teacher=Teacher(target, whole(target)),
         objective=objective,
         weights=torch.linspace(1, 0.5, SLOTS),
         total_steps=10,
-        fused=True,
+        fused=fused,
         one_by_one=one,
     )
 
@@ -55,20 +57,24 @@ def scorer_of(network: IndependentNetwork, target: TransformersTarget, objective
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("objective", [TVP(), DPace()])
 def test_gradients_are_those_of_all_heads_at_once(kind: str, objective: Objective) -> None:
-    """Catches a head whose gradient is lost or counted twice; D-PACE looks at whole blocks, across heads."""
+    """Catches a head whose gradient is lost, counted twice or another head's; D-PACE looks at whole blocks.
+
+    The first gradients are those from all logits at once.
+    """
     target = tiny_target(vocab_size=VOCAB, dtype=torch.float32)
     network = network_of_kind(target, kind)
     batch = batch_of(target, network)
     gradients = []
-    for one_by_one in (False, True):
+    for one_by_one, fused in ((False, False), (False, True), (True, True)):
         network.zero_grad(set_to_none=True)
         with without_shape_checks():
-            scorer = scorer_of(network, target, objective, one_by_one)
+            scorer = scorer_of(network, target, objective, one_by_one, fused=fused)
             scorer.score(batch, step=3, settled=0.0).objective.mean().backward()
         gradients.append({name: weight.grad for name, weight in network.named_parameters()})
     for name, expected in gradients[0].items():
         assert expected is not None and float(expected.abs().max()) > 0, name
-        torch.testing.assert_close(gradients[1][name], expected, rtol=0, atol=ROUNDING, msg=name)
+        for found in gradients[1:]:
+            torch.testing.assert_close(found[name], expected, rtol=0, atol=ROUNDING, msg=name)
 
 
 @final

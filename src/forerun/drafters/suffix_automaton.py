@@ -173,8 +173,6 @@ class SuffixAutomaton:
             recent=self._recent[known],
         )
         self._link[known] = clone
-        if self._end.state == known and self._end.length <= self._longest[clone]:
-            self._end = Match(clone, self._end.length)
         while state != _NONE and self._next[state].get(token_id) == known:
             self._next[state][token_id] = clone
             state = self._link[state]
