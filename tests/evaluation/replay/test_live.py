@@ -28,6 +28,7 @@ from forerun.evaluation.recording import (
 from forerun.evaluation.replay import Priced, replay
 from forerun.evaluation.simulator import Curve
 from forerun.horizons import AMTP, Choice, FixedHorizon, HorizonPolicy, RoundContext, RoundFeedback
+from forerun.horizons.rivals import llama_cpp
 from forerun.verification import Agreement
 from tests.support.targets import random_table
 
@@ -182,3 +183,20 @@ def test_measured_costs_become_regimes() -> None:
     assert uncached[0].tolist() == pytest.approx([3.0, 3.7, 3.9, 4.1])
     with pytest.raises(ForerunError, match="cached or uncached"):
         recorded_costs(HEADER, "free")
+
+
+def test_a_stop_rule_pays_for_the_laws_it_looks_at() -> None:
+    """A gate that lets nothing through has had the first draft made: plain decoding and half a second.
+
+    Catches a stop rule that looks for nothing: gates then seem faster than plain decoding where they are slower.
+    """
+    answer = record_answer(TARGET, DRAFTER, PROMPT, 1.0, replace(SETTINGS, ignore_stop_ids=True), number=1)
+    track = recorded_track(answer, coin_seed=0)
+    for kind in ("cached", "uncached"):
+        costs = recorded_costs(HEADER, kind)
+        plain = replay(FixedHorizon(0), [track], costs)
+        gated = replay(llama_cpp(n_max=3, p_min=1.0), [track], costs)
+        looked = track.limits[gated.positions] > 0
+        assert len(gated) == len(plain) and gated.horizons.max() == 0
+        assert (gated.seconds - plain.seconds).tolist() == pytest.approx(np.where(looked, 0.5, 0.0).tolist())
+    assert recorded_costs(HEADER, "cached").unused_seconds(1, 3) == 0.0

@@ -94,12 +94,13 @@ def recorded_costs(header: RecordingHeader, kind: str) -> CostRegime:
     Raises:
         ForerunError: another kind.
     """
+    # a longer round cannot really be cheaper: noise of the measurement, as cost tables see it too
+    drafting = tuple(np.maximum.accumulate(header.draft_seconds).tolist())
     if kind == "cached":
-        # a longer round cannot really be cheaper: noise of the measurement, as cost tables see it too
-        return MeasuredCached(tuple(np.maximum.accumulate(header.cached_seconds).tolist()))
+        return MeasuredCached(tuple(np.maximum.accumulate(header.cached_seconds).tolist()), drafting)
     if kind == "uncached":
         lengths = np.array([point.length for point in header.uncached], dtype=np.float64)
         seconds = np.array([point.seconds for point in header.uncached])
         slope, fixed = np.polyfit(lengths, seconds, 1)
-        return MeasuredUncached(float(max(fixed, 0.0)), float(max(slope, 0.0)), header.draft_seconds)
+        return MeasuredUncached(float(max(fixed, 0.0)), float(max(slope, 0.0)), drafting)
     raise ForerunError(f"costs are {kind!r}; give cached or uncached")

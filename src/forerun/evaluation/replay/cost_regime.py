@@ -36,6 +36,15 @@ class CostRegime(ABC):
         """Seconds of a draft law that a stop rule looked at without drawing from it; 0 unless overridden."""
         return 0.0
 
+    def unused_seconds(self, drafted: int, seen: int) -> float:
+        """Seconds of drafting that a stop rule caused without using it.
+
+        Args:
+            drafted: tokens that were verified.
+            seen: draft laws that the rule looked at, at least as many.
+        """
+        return (seen - drafted) * self.unused_law_seconds
+
     def mean_seconds(
         self,
         survivals: Float64[np.ndarray, "positions window"],

@@ -44,7 +44,10 @@ class Priced(HorizonPolicy):
         return self.inner.propose(context, uniform=uniform)
 
     def observe(self, feedback: RoundFeedback) -> None:
-        """With the regime's seconds; what draft and verification took by the clock is left out."""
+        """With the regime's seconds; what draft and verification took by the clock is left out.
+
+        Draft laws that a stop rule looked at without using them are not told to a policy, so they are not charged here.
+        """
         drafted = np.array([feedback.drafted])
         length = np.array([feedback.context.context_length])
         seconds = float(self.costs.round_seconds(drafted, length)[0, 0])

@@ -97,7 +97,8 @@ def replay(
                 drafted = len(drawn)
             accepted = min(drafted, track.accepted[position])
             seconds = seconds_at[position][drafted] + (rejection[drafted] if accepted < drafted else 0.0)
-            seconds += unused * costs.unused_law_seconds
+            if unused:
+                seconds += costs.unused_seconds(drafted, drafted + unused)
             stop = track.censored[position]
             policy.observe(
                 RoundFeedback(

@@ -235,9 +235,15 @@ class Recurrent(CostRegime):
 @final
 @dataclass(frozen=True, slots=True)
 class MeasuredCached(CostRegime):
-    """Median seconds of whole rounds by horizon, as a recording's header has them."""
+    """Median seconds of whole rounds by horizon, as a recording's header has them.
+
+    Attributes:
+        seconds: of rounds with 0, 1, ... drafts.
+        draft_seconds: of them, for drafting.
+    """
 
     seconds: tuple[float, ...]
+    draft_seconds: tuple[float, ...]
 
     @property
     def name(self) -> str:
@@ -247,6 +253,10 @@ class MeasuredCached(CostRegime):
     def round_seconds(self, horizons: Horizons, context_lengths: Lengths) -> Table:
         """The table, at every context length."""
         return np.broadcast_to(np.array(self.seconds)[horizons], (len(context_lengths), len(horizons)))
+
+    def unused_seconds(self, drafted: int, seen: int) -> float:
+        """Drafting that went further than the draft: a rule that looks at the first law alone has paid for it."""
+        return self.draft_seconds[seen] - self.draft_seconds[drafted]
 
 
 @final
@@ -273,3 +283,7 @@ class MeasuredUncached(CostRegime):
         """A pass over L + k tokens and drafting of k."""
         passes = self.fixed_seconds + self.seconds_per_token * (context_lengths[:, None] + horizons)
         return np.asarray(passes + np.array(self.draft_seconds)[horizons])
+
+    def unused_seconds(self, drafted: int, seen: int) -> float:
+        """As with a cache."""
+        return self.draft_seconds[seen] - self.draft_seconds[drafted]
