@@ -150,7 +150,9 @@ def controllers(rng: random.Random) -> tuple[dict[str, Rounds], dict[str, Rounds
     for player in (*ladder.values(), *modes.values()):
         player.play(8 * ROUNDS)
     sweep = np.ones(SWEPT_BYTES // 8).sum
-    in_situ = {f"{name}, in situ": partial(ladder[name].play, 1, before=sweep) for name in ("F0", "F1", "F2", "F3")}
+    in_situ: dict[str, Rounds] = {
+        f"{name}, in situ": partial(ladder[name].play, 1, before=sweep) for name in ("F0", "F1", "F2", "F3")
+    }
     return {name: player.play for name, player in {**ladder, **modes}.items()}, in_situ
 
 
