@@ -27,11 +27,6 @@ class Purpose(IntEnum):
     """The horizon policy's coin."""
 
 
-_ROUNDS = 10
-_FACTORS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
-_WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
-
-
 @final
 class _Key(ISeedSequence):
     """A Philox key as it stands; given a bare one, numpy first asks the operating system for entropy, and drops it."""
@@ -85,23 +80,23 @@ class Streams:
             position: Absolute index of the (first) token they decide, 0 or more.
             count: How many; a longer answer begins with the shorter one.
         """
-        # The low counter word runs within the stream, the others name it: streams cannot meet.
-        counter = np.array([0, position, purpose, self._sample], dtype=np.uint64)
-        philox = np.random.Philox(seed=self._key, counter=counter)  # type: ignore[arg-type]  # stubs know one ISeedSequence
-        raw = philox.random_raw(count)
-        return torch.as_tensor((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+        return torch.as_tensor(self._draws(purpose, position, count))
 
     def uniform(self, purpose: Purpose, position: int) -> float:
-        """The number with which a stream begins, computed without arrays.
-
-        Between two passes of a target, with cold caches, that takes a third of the time of asking numpy for one number.
+        """The number with which a stream begins.
 
         Args:
             purpose: What it decides.
             position: Absolute index of the token.
         """
-        seed, request = map(int, self._key.words)
-        return (_philox((1, position, purpose, self._sample), (seed, request)) >> 11) * 2.0**-53
+        return float(self._draws(purpose, position, 1)[0])
+
+    def _draws(self, purpose: Purpose, position: int, count: int) -> np.ndarray:
+        # The low counter word runs within the stream, the others name it: streams cannot meet.
+        counter = np.array([0, position, purpose, self._sample], dtype=np.uint64)
+        philox = np.random.Philox(seed=self._key, counter=counter)  # type: ignore[arg-type]  # stubs know one ISeedSequence
+        draws: np.ndarray = (philox.random_raw(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return draws
 
     def first_uniforms(self, purpose: Purpose, position: int, count: int) -> Float64[Tensor, " count"]:
         """The first numbers of the streams of ``count`` positions in a row: each belongs to its position for good.
@@ -113,14 +108,3 @@ class Streams:
         """
         firsts = [self.uniforms(purpose, place, 1) for place in range(position, position + count)]
         return torch.cat(firsts) if firsts else torch.empty(0, dtype=torch.float64)
-
-
-def _philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> int:
-    """The first word of a block of Philox 4x64-10: ten rounds of two products, each cut into halves."""
-    a, b, c, d = counter
-    left, right = key
-    for _ in range(_ROUNDS):
-        first, second = _FACTORS[0] * a, _FACTORS[1] * c
-        a, b, c, d = second >> 64 ^ b ^ left, second % _WORD, first >> 64 ^ d ^ right, first % _WORD
-        left, right = (left + _WEYL[0]) % _WORD, (right + _WEYL[1]) % _WORD
-    return a
