@@ -268,7 +268,7 @@ def test_the_first_span_of_riders_stands_behind_the_prompt(tmp_path: Path) -> No
     for first_slot, anchors in ((1, [3, 4, 5, 6]), (0, [4, 5, 6])):
         found = Spans.of([row(0, 8)], blocks=9, slots=2, generator=None, first_slot=first_slot)
         assert found.anchors[0][found.used[0]].tolist() == anchors
-    config = replace(CONFIG, steps=1, blocks_per_row=99)
+    config = replace(CONFIG, steps=1, blocks_per_row=20)
     for resume in (False, True):
         assert run(tmp_path / "run", config, form="riders", resume=resume).anchors == 4 * 20
 
