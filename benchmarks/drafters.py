@@ -3,7 +3,7 @@
 A draft pays only while it costs less than the passes it saves, so each drafter's cost is given in target steps (one
 token through the target after the same context). Networks have the recipe's shape, a block of 16 and random weights:
 cost does not depend on what they have learned. Drafter and target take turns; the clock is the process's CPU time.
-Reads are how often the host would wait for a GPU while it drafts.
+Reads are how often the host would take something from a GPU for a draft, the finished draft included.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _cost(session: DrafterSession, target: TransformersTarget, ids: Tensor, repe
 
 
 def _reads(session: DrafterSession, ids: Tensor, horizon: int) -> int:
-    with DeviceReads() as reads:
+    with DeviceReads(host=[ids]) as reads:
         _propose(session, ids, horizon)
     return int(reads.count)
 
