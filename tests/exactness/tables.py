@@ -57,14 +57,11 @@ def random_logits(seed: int, vocab_size: int, order: int) -> LogitTable:
     }
 
 
-Processing = Callable[[torch.Tensor, SamplingParams], Law]
-
-
-def processed(logits: LogitTable, params: SamplingParams, processing: Processing = law_from_logits) -> Table:
-    """The table after the package's own processing, or a mutant of it."""
+def processed(logits: LogitTable, params: SamplingParams) -> Table:
+    """The table after the package's own processing."""
     order = len(next(iter(logits)))
     rows = {state: torch.tensor([row], dtype=torch.float64) for state, row in logits.items()}
-    return Table({state: processing(row, params) for state, row in rows.items()}, order)
+    return Table({state: law_from_logits(row, params) for state, row in rows.items()}, order)
 
 
 def plain_row(logits: Sequence[float], params: SamplingParams) -> list[float]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from forerun.distributions import DenseLaw, SamplingParams, law_from_logits
+from forerun.distributions import DenseLaw, SamplingParams, processing
+from forerun.distributions import law as laws
 from forerun.verification import (
     Agreement,
     BlockVerification,
@@ -16,7 +17,7 @@ from forerun.verification import (
 from tests.exactness.enumerate import FINE, Horizons, Tokens, chain_law, distance, generation_law
 from tests.exactness.mutation import FunctionRule, mutated
 from tests.exactness.policies import fixed
-from tests.exactness.tables import Processing, by_last_token, constant, plain_model, processed, random_logits
+from tests.exactness.tables import by_last_token, constant, plain_model, processed, random_logits
 
 TOLERANCE = 1e-12
 RED = 1e-3
@@ -193,12 +194,12 @@ def test_broken_residual_is_red(old: str, new: str) -> None:
     assert dyadic_distance(FunctionRule(mutant), fixed(2), COARSE) > RED
 
 
-def logits_distance(horizons: Horizons, params: SamplingParams, processing: Processing = law_from_logits) -> float:
+def logits_distance(horizons: Horizons, params: SamplingParams) -> float:
     """How far a generation from random logits is from the law that plain Python computes from them."""
     logits = random_logits(11, 3, 1)
     law = generation_law(
-        target=processed(logits, params, processing),
-        draft=processed(random_logits(12, 3, 1), params, processing),
+        target=processed(logits, params),
+        draft=processed(random_logits(12, 3, 1), params),
         rule=TokenLevel(),
         horizons=horizons,
         prompt=PROMPT,
@@ -207,34 +208,37 @@ def logits_distance(horizons: Horizons, params: SamplingParams, processing: Proc
     return distance(law, chain_law(plain_model(logits, params), PROMPT, NUM_TOKENS))
 
 
-SAMPLE_MUTANTS: dict[str, tuple[str, str]] = {
-    "finds-the-token-before": ("[:, 0]", "[:, 0].sub(1).clamp(min=0)"),
-    "float32-running-sum": (".cumsum(-1)", ".float().cumsum(-1).double()"),
+SAMPLE_MUTANTS: dict[str, tuple[object, str, str, str]] = {
+    "finds-the-token-before": (DenseLaw, "sample", "[:, 0]", "[:, 0].sub(1).clamp(min=0)"),
+    "float32-running-sum": (laws, "running_sums", ".cumsum(-1)", ".float().cumsum(-1).double()"),
 }
 
 
-@pytest.mark.parametrize(("old", "new"), SAMPLE_MUTANTS.values(), ids=SAMPLE_MUTANTS.keys())
-def test_broken_sampling_is_red(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("place", "name", "old", "new"), SAMPLE_MUTANTS.values(), ids=SAMPLE_MUTANTS.keys())
+def test_broken_sampling_is_red(place: object, name: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Off by one in the inverse of the cumulative law, and a sum too coarse for small probabilities."""
     assert logits_distance(fixed(2), SamplingParams()) <= TOLERANCE
-    monkeypatch.setattr(DenseLaw, "sample", mutated(DenseLaw.sample, old, new))
+    monkeypatch.setattr(place, name, mutated(vars(place)[name], old, new))
     assert logits_distance(fixed(2), SamplingParams()) > 10 * TOLERANCE
 
 
-PROCESSING_MUTANTS: dict[str, tuple[SamplingParams, str, str]] = {
-    "temperature-multiplies": (SamplingParams(temperature=0.5), "scaled / params", "scaled * params"),
-    "top-k-drops-the-last": (SamplingParams(top_k=2), "scaled < kth_largest", "scaled <= kth_largest"),
-    "min-p-of-the-square": (SamplingParams(min_p=0.2), "math.log(params.min_p)", "math.log(params.min_p) / 2"),
-    "top-p-never": (SamplingParams(top_p=0.6), "params.top_p < 1.0", "params.top_p < 0.0"),
-    "min-p-never": (SamplingParams(min_p=0.4), "params.min_p > 0.0", "params.min_p > 1.0"),
+PROCESSING_MUTANTS: dict[str, tuple[SamplingParams, str, str, str]] = {
+    "temperature-multiplies": (SamplingParams(temperature=0.5), "_tempered", "scaled / params", "scaled * params"),
+    "top-k-drops-the-last": (SamplingParams(top_k=2), "_truncated", "scaled < kth_largest", "scaled <= kth_largest"),
+    "min-p-of-the-square": (SamplingParams(min_p=0.2), "_truncated", "log(params.min_p)", "log(params.min_p) / 2"),
+    "top-p-never": (SamplingParams(top_p=0.6), "_truncated", "params.top_p < 1.0", "params.top_p < 0.0"),
+    "min-p-never": (SamplingParams(min_p=0.4), "_truncated", "params.min_p > 0.0", "params.min_p > 1.0"),
 }
 
 
-@pytest.mark.parametrize(("params", "old", "new"), PROCESSING_MUTANTS.values(), ids=PROCESSING_MUTANTS.keys())
-def test_broken_processing_is_red(params: SamplingParams, old: str, new: str) -> None:
+@pytest.mark.parametrize(("params", "name", "old", "new"), PROCESSING_MUTANTS.values(), ids=PROCESSING_MUTANTS.keys())
+def test_broken_processing_is_red(
+    params: SamplingParams, name: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A processing error shared by target and draft leaves a consistent, wrong law."""
     assert logits_distance(fixed(1), params) <= TOLERANCE
-    assert logits_distance(fixed(1), params, mutated(law_from_logits, old, new)) > RED
+    monkeypatch.setattr(processing, name, mutated(vars(processing)[name], old, new))
+    assert logits_distance(fixed(1), params) > RED
 
 
 CLAIMS: dict[str, tuple[SamplingParams, SamplingParams]] = {
