@@ -106,3 +106,12 @@ def test_tokens_outside_come_out_with_the_targets_probability() -> None:
     assert min(values.values()) > ALPHA / VOCAB, values
     assert all(sum(followers[token].values()) > 20 for token in (1, 4, 5))
     assert 0 < batch.totals.accepted < batch.totals.drafted
+
+
+def test_copies_on_a_device_serve_training_after_decoding() -> None:
+    """Catches a map that was copied while decoding and that autograd then refuses to keep."""
+    vocabulary = DraftVocabulary(torch.tensor([0, 2]), 4)
+    with torch.inference_mode():
+        vocabulary.spread(torch.zeros(1, 2, device="meta"))
+    logits = torch.zeros(1, 2, device="meta", requires_grad=True)
+    assert vocabulary.spread(logits).requires_grad

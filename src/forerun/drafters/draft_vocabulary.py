@@ -88,10 +88,9 @@ class DraftVocabulary:
     def _on(self, device: torch.device) -> tuple[Int[Tensor, " draft_vocab"], Int[Tensor, " vocab"]]:
         """Draft ids to target ids and back, copied to a device once."""
         if device not in self._maps:
-            self._maps[device] = (
-                self.target_ids.to(device),
-                self.to_draft(torch.arange(self.target_vocab_size)).to(device),
-            )
+            target_ids, draft_ids = self._maps[self.target_ids.device]
+            with torch.inference_mode(False):  # decoding may be the first to ask, and training uses the copies, too
+                self._maps[device] = target_ids.to(device), draft_ids.to(device)
         return self._maps[device]
 
     def offsets(self) -> Int[Tensor, " draft_vocab"]:
