@@ -76,7 +76,7 @@ class DraftVocabulary:
     def to_draft(self, token_ids: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
         """Draft ids; ``len(self)`` for tokens outside."""
         _, draft_ids = self._on(token_ids.device)
-        return draft_ids[token_ids]
+        return draft_ids.take(token_ids)  # an index without a dimension would be fetched by the host
 
     def spread(self, logits: Float[Tensor, "rows draft_vocab"]) -> Float[Tensor, "rows vocab"]:
         """Draft logits in the target's numbering; what cannot be drafted has minus infinity, so probability 0."""
