@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from forerun.distributions import Processing, SamplingParams
-from forerun.drafters import Borrowed, NetworkDrafter, ProposalPolicy
+from forerun.drafters import Borrowed, DraftModel, NetworkDrafter, ProposalPolicy
 from forerun.drafters.network import PlainHead
-from forerun.models import tiny_target
-from tests.support.accelerator import compute_as_on_an_accelerator
+from forerun.models import TransformersTarget, tiny_target
+from tests.support.accelerator import compute_as_on_an_accelerator, without_numbers
 from tests.support.networks import every_other, kinds_with_slow_variants, tiny_drafter
 
 WAYS = {
@@ -58,3 +58,19 @@ def test_drafts_stay_on_the_device(
         assert proposal.token_ids.device.type == proposal.law.device.type == "meta"
         with pytest.raises((NotImplementedError, RuntimeError)):
             proposal.read()
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_a_draft_model_drafts_on_its_device(pruned: bool) -> None:
+    """Catches drafts that the small model fetches to read them."""
+    target = tiny_target(vocab_size=40)
+    small = tiny_target(seed=1, vocab_size=40, hidden_size=16)
+    drafter = DraftModel(small, target, vocabulary=every_other(target) if pruned else None)
+    for model in {id(each): each for each in (small, drafter.small.model)}.values():
+        assert isinstance(model, TransformersTarget)
+        without_numbers(model)
+    session = drafter.new_session()
+    session.extend(torch.tensor([3, 1]), torch.zeros(2, 0, target.hidden_size))
+    numbers = torch.full((4,), 0.5, dtype=torch.float64)
+    proposal = session.propose(2, 4, Processing(SamplingParams(), [3, 1]), uniforms=numbers)
+    assert (proposal.horizon, proposal.token_ids.device.type, session.length) == (4, "meta", 2)

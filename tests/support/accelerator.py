@@ -4,6 +4,7 @@ import pytest
 from torch import Tensor
 
 from forerun.distributions import processing
+from forerun.models import TransformersTarget
 from forerun.models.rectangle import Rectangle
 
 
@@ -16,3 +17,11 @@ def compute_as_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Rectangle, "wanted", places)
     monkeypatch.setattr(processing, "_first_look", lambda values, guess: values.shape[-1])
+
+
+def without_numbers(target: TransformersTarget) -> TransformersTarget:
+    """The target on torch's meta device: whatever fetches a number raises, and so does a tensor left on the host."""
+    target.model.to("meta")
+    target.embedding_weight = target.embedding_weight.to("meta")
+    target.head_weight = target.head_weight.to("meta")
+    return target
