@@ -14,7 +14,7 @@ def drafts(count: int) -> Int[Tensor, " count"]:
 
 
 def test_passes_fetch_nothing() -> None:
-    """Catches drafts that come back to build a pass, masks whose size the host has to learn, and tensors left behind."""
+    """Catches drafts that come back to build a pass, masks whose size the host has to learn, and forgotten tensors."""
     target = without_numbers(tiny_target(vocab_size=40))
     batch = target.new_batch()
     first, second = batch.add(), batch.add()

@@ -1,7 +1,7 @@
 """Ways of computing that only an accelerator takes, on the CPU."""
 
 import pytest
-from torch import Tensor
+from torch import Tensor, nn
 
 from forerun.distributions import processing
 from forerun.models import TransformersTarget
@@ -21,7 +21,8 @@ def compute_as_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_numbers(target: TransformersTarget) -> TransformersTarget:
     """The target on torch's meta device: whatever fetches a number raises, and so does a tensor left on the host."""
-    target.model.to("meta")
+    model: nn.Module = target.model
+    model.to("meta")
     target.embedding_weight = target.embedding_weight.to("meta")
     target.head_weight = target.head_weight.to("meta")
     return target
