@@ -48,8 +48,9 @@ class DeviceReads(TorchFunctionMode):
         >>> logits = torch.zeros(3)  # made outside: a model's, say
         >>> with DeviceReads() as reads:
         ...     best = int(logits.argmax()) + int(torch.tensor([1, 2]).sum())
+        ...     row = logits[logits.argmax()]  # an index without a dimension is fetched
         >>> reads.count
-        1
+        2
     """
 
     def __init__(self, host: Iterable[Tensor] = ()) -> None:
@@ -65,7 +66,7 @@ class DeviceReads(TorchFunctionMode):
         """Every call of torch passes here."""
         given = kwargs or {}
         from_device = "device" in given or any(tensor not in self._host for tensor in _tensors((args, given)))
-        reads = from_device and (function.__name__ in _READING or _indexes_by_mask(function, args))
+        reads = from_device and (function.__name__ in _READING or _fetches_an_index(function, args))
         self.count += reads
         result = function(*args, **given)
         if reads or not from_device:
@@ -74,8 +75,11 @@ class DeviceReads(TorchFunctionMode):
         return result
 
 
-def _indexes_by_mask(function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    return function.__name__ in _INDEXING and any(index.dtype == torch.bool for index in _tensors(args[1]))
+def _fetches_an_index(function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """A mask's result has a size that depends on it, and an index without a dimension becomes a number of the host."""
+    if function.__name__ not in _INDEXING:
+        return False
+    return any(index.dtype == torch.bool or index.ndim == 0 for index in _tensors(args[1]))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
