@@ -14,7 +14,7 @@ from typing import final
 from unittest.mock import patch
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from forerun.distributions import Law, Processing, Purpose, SamplingParams, Streams
@@ -46,6 +46,7 @@ from tests.exactness.enumerate import (
     run_law,
 )
 from tests.exactness.tables import constant, plain_model, processed, random_logits
+from tests.support.drafters import CountingSession
 from tests.support.speed import without_shape_checks
 
 TOLERANCE = 1e-12
@@ -87,22 +88,13 @@ class Heads(Drafter):
 
 
 @final
-class HeadsSession(ForeseeingSession):
-    """Counts tokens, and keeps the block that was opened."""
+class HeadsSession(CountingSession, ForeseeingSession):
+    """Draws from rows that the last token settles."""
 
     def __init__(self, drafter: Heads) -> None:
         """Starts empty."""
+        super().__init__()
         self._drafter = drafter
-        self._length = 0
-
-    @property
-    def length(self) -> int:
-        """Tokens taken in."""
-        return self._length
-
-    def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
-        """Counts."""
-        self._length += len(token_ids)
 
     def rows(self, last_token: int) -> Float[Tensor, "2 vocab"]:
         """Of both places."""

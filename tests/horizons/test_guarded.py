@@ -1,6 +1,7 @@
 """The guard's phases by hand: drafting that does not pay rests, and comes back when it pays."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,11 +23,11 @@ def horizons(policy: Guarded, rounds: int, pays: Callable[[int], bool]) -> list[
     return found
 
 
-def guarded(**changed: float) -> Guarded:
+def guarded(**changed: Any) -> Guarded:
     """Two drafts a round, and phases short enough to count."""
-    sizes = {"probe_every": 10, "probe_rounds": 4, "plain_every": 2, "first_probe": 4, "rest_rounds": 3,
+    sizes: dict[str, Any] = {"probe_every": 10, "probe_rounds": 4, "plain_every": 2, "first_probe": 4, "rest_rounds": 3,
              "look_rounds": 2, "trial_rounds": 2}  # fmt: skip
-    return Guarded(FixedHorizon(2), **(sizes | changed))  # type: ignore[arg-type]
+    return Guarded(FixedHorizon(2), **(sizes | changed))
 
 
 PROBE, TRIAL = [0, 2, 0, 2], [8, 8, 0, 2]

@@ -18,10 +18,28 @@ from forerun.drafters import (
     TreeDrafter,
     TreeDrafterSession,
 )
+from forerun.drafters.drafter import ProposerSession
 from forerun.verification import Candidates, Proposal, TreeProposal
 
 Guess = Callable[[tuple[int, ...], int], Sequence[int]]
 """From the committed tokens and the horizon to the tokens to propose."""
+
+
+class CountingSession(ProposerSession):
+    """Remembers how many tokens it has taken in, nothing else."""
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self._length = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens taken in."""
+        return self._length
+
+    def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
+        """Counts the tokens."""
+        self._length += len(token_ids)
 
 
 @final
@@ -154,22 +172,13 @@ class GuessingTree(TreeDrafter):
 
 
 @final
-class GuessingTreeSession(TreeDrafterSession):
-    """Counts tokens, nothing else."""
+class GuessingTreeSession(CountingSession, TreeDrafterSession):
+    """Of a guessing tree."""
 
     def __init__(self, drafter: GuessingTree) -> None:
         """Starts empty."""
+        super().__init__()
         self._drafter = drafter
-        self._length = 0
-
-    @property
-    def length(self) -> int:
-        """Tokens taken in."""
-        return self._length
-
-    def extend(self, token_ids: Int[Tensor, " length"], features: Float[Tensor, "length layers hidden"]) -> None:
-        """Counts the tokens."""
-        self._length += len(token_ids)
 
     def propose_tree(
         self,

@@ -90,9 +90,9 @@ def law_without_waiting(
         The laws, and which rows are any.
     """
     tempered = _tempered(logits, params)
-    usable = tempered.amax(-1).isfinite()
-    tempered = tempered.where(usable[:, None], 0.0)
-    return _truncated(tempered, tempered.amax(-1, keepdim=True), params), usable
+    peaks = tempered.amax(-1, keepdim=True)  # (rows, 1)
+    usable = peaks.isfinite()
+    return _truncated(tempered.where(usable, 0.0), peaks.where(usable, 0.0), params), usable[:, 0]
 
 
 def _tempered(logits: Float[Tensor, "rows vocab"], params: SamplingParams) -> Float[Tensor, "rows vocab"]:

@@ -24,10 +24,10 @@ from forerun.horizons.exploration import (
     padded_horizon,
     propensities,
 )
-from forerun.horizons.features import FEATURE_NAMES, SIGNALS, FeatureLevel, num_shared, scaled_features
+from forerun.horizons.features import SIGNALS, FeatureLevel, num_shared, scaled_features
 from forerun.horizons.hazards import Logistic
 from forerun.horizons.history import AcceptanceHistory
-from forerun.horizons.learner import HAZARD_MIN, Learner
+from forerun.horizons.learner import HAZARD_MIN, Learner, kind_of_state
 from forerun.horizons.objective import Ablation, LongRunRate, Objective
 from forerun.horizons.plain import check_keys, check_same, read_int
 from forerun.horizons.policy import HorizonPolicy
@@ -279,7 +279,7 @@ class AMTP(HorizonPolicy):
     def state_dict(self) -> dict[str, object]:
         """Everything learned, costs included, as plain data that survives JSON; parameters are not part of it."""
         return {
-            **self._kind(),
+            **kind_of_state(FORMAT, self.features, self.learner),
             "rounds": self._rounds,
             "explored": self._explored,
             "disagreed": self._disagreed,
@@ -291,14 +291,6 @@ class AMTP(HorizonPolicy):
             "costs": self._costs.state_dict(),
         }
 
-    def _kind(self) -> dict[str, object]:
-        """What a saved state must share with the policy that goes on with it."""
-        return {
-            "format": FORMAT,
-            "feature_names": list(FEATURE_NAMES[self.features]),
-            "learner": type(self.learner).__name__,
-        }
-
     def load_state_dict(self, data: object) -> None:
         """Continue from a saved state; the policy then behaves as the saved one would have.
 
@@ -308,7 +300,7 @@ class AMTP(HorizonPolicy):
         """
         fresh = self.clone()
         state = check_keys(data, tuple(fresh.state_dict()), "AMTP state")
-        check_same(state, self._kind(), "AMTP state")
+        check_same(state, kind_of_state(FORMAT, self.features, self.learner), "AMTP state")
         fresh._hazards.load_state_dict(state["hazards"])
         fresh._history.load_state_dict(state["history"])
         fresh._sizes.load_state_dict(state["effective_sample_sizes"])

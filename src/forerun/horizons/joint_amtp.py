@@ -21,7 +21,7 @@ from forerun.horizons.exploration import EffectiveSampleSize, propensities
 from forerun.horizons.features import FEATURE_NAMES, SIGNALS, FeatureLevel, scaled_features
 from forerun.horizons.hazards import Logistic
 from forerun.horizons.joint import JointPolicy, Seat
-from forerun.horizons.learner import Learner
+from forerun.horizons.learner import Learner, kind_of_state
 from forerun.horizons.plain import check_keys, check_same, read_int
 from forerun.horizons.signals import Signal
 
@@ -218,20 +218,12 @@ class JointAMTP(JointPolicy):
     def state_dict(self) -> dict[str, object]:
         """What all requests taught, costs included, as plain data; seats end with their requests."""
         return {
-            **self._kind(),
+            **kind_of_state(FORMAT, self.features, self.learner),
             "rounds": self._rounds,
             "passes": self._passes,
             "hazards": self._hazards.state_dict(),
             "effective_sample_sizes": self._sizes.state_dict(),
             "costs": self._costs.state_dict(),
-        }
-
-    def _kind(self) -> dict[str, object]:
-        """What a saved state must share with the policy that goes on with it."""
-        return {
-            "format": FORMAT,
-            "feature_names": list(FEATURE_NAMES[self.features]),
-            "learner": type(self.learner).__name__,
         }
 
     def load_state_dict(self, data: object) -> None:
@@ -242,7 +234,7 @@ class JointAMTP(JointPolicy):
         """
         fresh = self.clone()
         state = check_keys(data, tuple(fresh.state_dict()), "joint AMTP state")
-        check_same(state, self._kind(), "joint AMTP state")
+        check_same(state, kind_of_state(FORMAT, self.features, self.learner), "joint AMTP state")
         fresh._hazards.load_state_dict(state["hazards"])
         fresh._sizes.load_state_dict(state["effective_sample_sizes"])
         costs = CostSurface.from_state_dict(state["costs"])

@@ -10,6 +10,7 @@ import numpy as np
 
 from forerun.horizons.context import RoundFeedback
 from forerun.horizons.evidence import Evidence, evidence
+from forerun.horizons.features import FEATURE_NAMES, FeatureLevel
 
 HAZARD_MIN = 1e-3
 """Learned hazards of the practice mode stay this far from 0 and 1."""
@@ -77,3 +78,15 @@ class Learner(ABC):
             position_feature: whether each position has one more number of its own, behind the shared ones.
             prior_hazards: for position 1, 2, ...; the last one serves all deeper positions.
         """
+
+
+def kind_of_state(form: str, features: FeatureLevel, learner: Learner | None = None) -> dict[str, object]:
+    """What a policy's saved state must share with the policy that goes on with it.
+
+    Args:
+        form: name and version of the format.
+        features: that the hazards look at.
+        learner: its settings, where the policy has a choice of them.
+    """
+    kind: dict[str, object] = {"format": form, "feature_names": list(FEATURE_NAMES[features])}
+    return kind if learner is None else kind | {"learner": type(learner).__name__}

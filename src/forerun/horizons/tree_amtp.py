@@ -20,7 +20,7 @@ from forerun.horizons.exploration import propensities
 from forerun.horizons.features import FEATURE_NAMES, SIGNALS, FeatureLevel, scaled_features
 from forerun.horizons.hazards import LogisticHazards
 from forerun.horizons.history import AcceptanceHistory
-from forerun.horizons.learner import HAZARD_MIN
+from forerun.horizons.learner import HAZARD_MIN, kind_of_state
 from forerun.horizons.plain import check_keys, check_same, read_int
 from forerun.horizons.policy import HorizonPolicy
 from forerun.horizons.signals import Signal
@@ -182,7 +182,7 @@ class TreeAMTP(HorizonPolicy):
     def state_dict(self) -> dict[str, object]:
         """Everything learned, costs included, as plain data that survives JSON."""
         return {
-            **self._kind(),
+            **kind_of_state(FORMAT, self.features),
             "rounds": self._rounds,
             "hazards": self._hazards.state_dict(),
             "history": self._history.state_dict(),
@@ -196,15 +196,12 @@ class TreeAMTP(HorizonPolicy):
             ForerunError: the state is none of such a policy. The policy is then unchanged.
         """
         state = check_keys(data, tuple(self.state_dict()), "tree AMTP state")
-        check_same(state, self._kind(), "tree AMTP state")
+        check_same(state, kind_of_state(FORMAT, self.features), "tree AMTP state")
         hazards, history = self._new_hazards(), AcceptanceHistory()
         hazards.load_state_dict(state["hazards"])
         history.load_state_dict(state["history"])
         costs, rounds = CostSurface.from_state_dict(state["costs"]), read_int(state["rounds"], "rounds")
         self._hazards, self._history, self._costs, self._rounds = hazards, history, costs, rounds
-
-    def _kind(self) -> dict[str, object]:
-        return {"format": FORMAT, "feature_names": list(FEATURE_NAMES[self.features])}
 
     def _new_hazards(self) -> LogisticHazards:
         return LogisticHazards(
